@@ -1,0 +1,79 @@
+// Which nodes of a graph the pool device takes. Asked when a graph is built: ids are unknown, so shape alone decides.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "backend/registry.h"
+#include "store/store_buffer.h"
+
+namespace slotpool {
+namespace {
+
+enum class Kind : char { unknown = 0, other, matmul, view, elementwise };
+
+constexpr std::array<const char *, 4> kViews = {"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"};
+// what stands between the expert matmuls of a layer: activations, biases, clamps, scales
+constexpr std::array<const char *, 8> kElementwise = {"GLU", "UNARY", "CLAMP", "SCALE", "SQR", "MUL", "ADD", "ADD_ID"};
+constexpr int kMaxOps = 512;
+constexpr int kMaxHops = 12;
+
+template <class Names>
+bool is_one_of(const char *name, const Names &names) {
+    return std::any_of(names.begin(), names.end(), [&](const char *candidate) { return std::strcmp(name, candidate) == 0; });
+}
+
+Kind classify(int op) {
+    const char *name = registry_api().op_name(op);
+    if (std::strcmp(name, "MUL_MAT_ID") == 0) return Kind::matmul;
+    if (is_one_of(name, kViews)) return Kind::view;
+    return is_one_of(name, kElementwise) ? Kind::elementwise : Kind::other;
+}
+
+// op numbers move between versions: each is looked up by name once, and only for ops that a real graph contains
+Kind kind_of(int op) {
+    static std::array<std::atomic<Kind>, kMaxOps> known{};
+    if (op < 0 || op >= kMaxOps) return Kind::other;
+    std::atomic<Kind> &kind = known[static_cast<std::size_t>(op)];
+    if (kind.load(std::memory_order_relaxed) == Kind::unknown) kind.store(classify(op), std::memory_order_relaxed);
+    return kind.load(std::memory_order_relaxed);
+}
+
+const StoredTensor *pooled_weight(const abi::Tensor *op) {
+    const StoredTensor *stored = stored_tensor(op->src[0], store_buffer_type());
+    if (stored == nullptr) return nullptr;
+    const abi::Tensor *ids = op->src[2];
+    const PlannedGroup &group = stored->session->plan.groups[static_cast<std::size_t>(stored->planned->group)];
+    const bool fits = std::min<std::int64_t>(ids->ne[0] * ids->ne[1], group.n_expert) <= group.slots;
+    return fits && ids->type == abi::kTypeI32 ? stored : nullptr;
+}
+
+bool is_last_of_layer(const StoredTensor &stored) { return stored.planned->role.rfind("down", 0) == 0; }
+
+// True for an elementwise node whose first operand comes from an expert matmul of ours that is not the layer's last:
+// taking these keeps a layer's gate, up, activation and down in one split.
+bool is_between_matmuls(const abi::Tensor *op) {
+    const abi::Tensor *at = op->src[0];
+    for (int hops = 0; at != nullptr && hops < kMaxHops; hops++) {
+        const Kind kind = kind_of(at->op);
+        if (kind == Kind::matmul) {
+            const StoredTensor *stored = pooled_weight(at);
+            return stored != nullptr && !is_last_of_layer(*stored);
+        }
+        if (kind == Kind::other) return false;
+        at = at->src[0];
+    }
+    return false;
+}
+
+}  // namespace
+
+bool pool_takes(const abi::Tensor *op) {
+    const Kind kind = kind_of(op->op);
+    if (kind == Kind::matmul && pooled_weight(op) == nullptr) return false;
+    if (kind == Kind::elementwise && !is_between_matmuls(op)) return false;
+    if (kind != Kind::matmul && kind != Kind::elementwise) return false;
+    return registry_api().dev_supports_op(pooled_device(), op);
+}
+
+}  // namespace slotpool

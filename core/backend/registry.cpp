@@ -1,0 +1,148 @@
+// ggml_backend_init(): checks the ggml that called us, then hands out the registry. On any doubt the pool stays out.
+#include "backend/registry.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+
+#include "os/library.h"
+#include "plan/plan.h"
+#include "store/session.h"
+#include "store/store_buffer.h"
+
+namespace slotpool {
+namespace {
+
+struct State {
+    abi::Api api;
+    bool has_api = false;
+    int op_mul_mat_id = -1;
+    std::mutex mutex;
+    std::string last_error;
+};
+
+State &state() {
+    static State the_state;
+    return the_state;
+}
+
+// ---- registry ----
+
+const char *get_name(abi::Registry *) { return "slotpool"; }
+
+// The pool before the store, and both before the CPU: the scheduler asks in this order.
+std::size_t get_device_count(abi::Registry *) { return 2; }
+
+abi::Device *get_device(abi::Registry *reg, std::size_t index) { return index == 0 ? pool_device(reg) : store_device(reg); }
+
+void *get_proc_address(abi::Registry *, const char *name) {
+    const std::string wanted = name;
+    if (wanted == "ggml_backend_set_n_threads") return reinterpret_cast<void *>(set_n_threads);
+    if (wanted == "ggml_backend_set_abort_callback") return reinterpret_cast<void *>(set_abort_callback);
+    return nullptr;
+}
+
+abi::Registry *registry() {
+    static abi::Registry reg = {abi::kApiVersion, {get_name, get_device_count, get_device, get_proc_address}, nullptr};
+    return &reg;
+}
+
+// ---- checks before anything is registered ----
+
+// A second ggml in the process has a second registry: what registers there is never asked by libllama.
+bool is_llamas_ggml(const abi::Api &api, std::string &error) {
+    void *llama = os::loaded_library("libllama.so");
+    if (llama == nullptr) return true;  // a program that has llama.cpp inside itself has one ggml
+    void *used = os::find_symbol(llama, "ggml_backend_dev_count");
+    if (used == nullptr || used == reinterpret_cast<void *>(api.dev_count)) return true;
+    error = "Expected the ggml that libllama uses (" + os::path_of(used) + "), found " + os::path_of(reinterpret_cast<void *>(api.dev_count)) +
+            ": two copies of ggml in one process";
+    return false;
+}
+
+int find_mul_mat_id(const abi::Api &api) {
+    abi::Context *ctx = api.init({8 * api.tensor_overhead(), nullptr, true});
+    abi::Tensor *as = api.new_tensor_4d(ctx, abi::kTypeF32, 1, 1, 1, 1);
+    abi::Tensor *ids = api.new_tensor_4d(ctx, abi::kTypeI32, 1, 1, 1, 1);
+    const int op = api.mul_mat_id(ctx, as, as, ids)->op;
+    api.free(ctx);
+    return op;
+}
+
+bool attach(const void *caller, std::string &error) {
+    abi::Api api;
+    void *ggml = os::library_of(caller);
+    if (ggml == nullptr || !abi::load(ggml, api, error) || !abi::verify(api, error) || !is_llamas_ggml(api, error)) {
+        if (error.empty()) error = "Expected to be loaded by ggml, found a caller in no library";
+        return false;
+    }
+    state().api = api;
+    state().has_api = true;
+    state().op_mul_mat_id = find_mul_mat_id(api);
+    return true;
+}
+
+// SLOTPOOL_PLAN names the plan of a program that knows nothing of us: its session stays open for loading.
+bool open_environment_plan(std::string &error) {
+    const char *path = std::getenv("SLOTPOOL_PLAN");
+    if (path == nullptr) {
+        error = "Expected a plan (SLOTPOOL_PLAN names its file), found none. Nothing is pooled, nothing is registered";
+        return false;
+    }
+    std::ifstream file(path, std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    Plan plan;
+    if (!file) error = std::string("Expected a readable plan file, found none - at ") + path;
+    if (!error.empty() || !parse_plan(text.data(), text.size(), plan, error)) return false;
+    if (plan.groups.empty()) {
+        error = std::string("Expected a plan with at least one group, found none - at ") + path;
+        return false;
+    }
+    sessions::open(std::move(plan));
+    return true;
+}
+
+abi::Registry *refuse(const std::string &error, bool say_so) {
+    set_last_error(error);
+    if (say_so) std::fprintf(stderr, "slotpool: off: %s\n", error.c_str());
+    return nullptr;
+}
+
+}  // namespace
+
+const abi::Api &registry_api() { return state().api; }
+
+int op_mul_mat_id() { return state().op_mul_mat_id; }
+
+abi::Device *pooled_device() {
+    static abi::Device *cpu = registry_api().dev_by_type(abi::DeviceType::cpu);
+    return cpu;
+}
+
+abi::BufferType *store_buffer_type() {
+    static abi::BufferType type = {store_buffer_type_table(), store_device(registry()), nullptr};
+    return &type;
+}
+
+void set_last_error(const std::string &error) {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    state().last_error = error;
+}
+
+std::string last_error() {
+    const std::lock_guard<std::mutex> lock(state().mutex);
+    return state().last_error;
+}
+
+}  // namespace slotpool
+
+extern "C" __attribute__((visibility("default"))) slotpool::abi::Registry *ggml_backend_init() {
+    using namespace slotpool;
+    std::string error;
+    const bool by_library = sessions::loading() != nullptr;  // our own Python reads last_error(); another program gets a line
+    if (!attach(__builtin_return_address(0), error)) return refuse(error, !by_library);
+    if (!by_library && !open_environment_plan(error)) return refuse(error, true);
+    return registry();
+}

@@ -1,0 +1,165 @@
+#include "dispatch/dispatch.h"
+
+#include <algorithm>
+
+#include "store/store_buffer.h"
+
+namespace slotpool {
+namespace {
+
+const abi::Tensor *root_of(const abi::Tensor *tensor) { return tensor->view_src != nullptr ? tensor->view_src : tensor; }
+
+abi::Tensor row_ids_tensor(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids) {
+    abi::Tensor tensor{};
+    tensor.type = abi::kTypeI32;
+    tensor.ne[0] = ids.ne[0];
+    tensor.ne[1] = ids.ne[1];
+    tensor.ne[2] = tensor.ne[3] = 1;
+    tensor.nb[0] = sizeof(std::int32_t);
+    tensor.nb[1] = tensor.nb[0] * static_cast<std::size_t>(tensor.ne[0]);
+    tensor.nb[2] = tensor.nb[3] = tensor.nb[1] * static_cast<std::size_t>(tensor.ne[1]);
+    tensor.data = const_cast<std::int32_t *>(slot_ids.data());
+    return tensor;
+}
+
+}  // namespace
+
+Dispatch::Dispatch(const abi::Api &api, abi::Device *device, const abi::BufferType *store_type, int op_mul_mat_id)
+    : api_(api), device_(device), store_type_(store_type), op_mul_mat_id_(op_mul_mat_id), device_backend_(api.dev_init(device, nullptr)) {}
+
+Dispatch::~Dispatch() {
+    pools_.clear();
+    if (graph_context_ != nullptr) api_.free(graph_context_);
+    if (device_backend_ != nullptr) api_.backend_free(device_backend_);
+    if (counts_) counts_->is_open = false;
+}
+
+void Dispatch::adopt(std::shared_ptr<Session> session) {
+    session_ = std::move(session);
+    counts_ = session_->add_context();
+    pools_.resize(session_->plan.groups.size());
+    is_off_.assign(pools_.size(), false);
+    reached_.assign(pools_.size(), 0);
+}
+
+void Dispatch::begin_ubatch() {
+    ubatch_++;
+    ubatch_tokens_ = 0;
+    if (!counts_) return;
+    for (GroupCounts &group : counts_->groups) group.ubatches.add(1);
+}
+
+abi::Status Dispatch::compute(abi::Graph *graph) {
+    const int n_nodes = api_.graph_n_nodes(graph);
+    if (!make_room(static_cast<std::size_t>(n_nodes))) return abi::Status::alloc_failed;
+    for (int i = 0; i < n_nodes; i++) {
+        abi::Tensor *node = api_.graph_node(graph, i);
+        const StoredTensor *stored = node->op == op_mul_mat_id_ ? stored_tensor(node->src[0], store_type_) : nullptr;
+        if (stored == nullptr) {
+            add(node);
+            continue;
+        }
+        const abi::Status status = add_expert_matmul(node, *stored);
+        if (status != abi::Status::success) return status;
+    }
+    return flush();
+}
+
+abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &stored) {
+    const abi::Tensor *ids = node->src[2];
+    LayerPool *pool = layer_pool(stored);
+    const auto group = static_cast<std::size_t>(stored.planned->group);
+    if (pool == nullptr || ids->ne[0] * ids->ne[1] == 0 || is_refused_ubatch(group)) {
+        add(node);
+        return abi::Status::success;
+    }
+    // the ids must have been computed before they are read, and an event's slots stay as they are until it is computed
+    if (is_pending(ids)) {
+        if (const abi::Status status = flush(); status != abi::Status::success) return status;
+    }
+    routing_.read(*ids);
+    if (pool->begins_event(stored, routing_, ubatch_)) {
+        if (const abi::Status status = flush(); status != abi::Status::success) return status;
+    }
+    std::string error;
+    if (!pool->serve(stored, routing_, ubatch_, phase(routing_.n_tokens), error)) {
+        session_->report(error);
+        pending_.clear();
+        return abi::Status::failed;
+    }
+    reached_[group] = ubatch_;
+    if (!pool->is_in_slots()) {
+        add(node);
+        return abi::Status::success;
+    }
+    abi::Tensor *pooled = clone(*node);
+    pooled->src[0] = pool->slot_tensor(stored);
+    pooled->src[2] = clone(row_ids_tensor(*ids, pool->slot_ids()));
+    add(pooled);
+    return abi::Status::success;
+}
+
+LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
+    if (!session_) adopt(stored.session->shared_from_this());
+    if (stored.session != session_.get()) return nullptr;
+    const auto group = static_cast<std::size_t>(stored.planned->group);
+    if (pools_[group] && !pools_[group]->holds(stored)) pools_[group].reset();
+    if (!pools_[group] && !is_off_[group]) {
+        std::string error;
+        pools_[group] = LayerPool::make(api_, device_, *session_, stored.planned->group, counts_->groups[group], error);
+        is_off_[group] = !pools_[group];
+        if (is_off_[group]) session_->report(error);
+    }
+    return pools_[group].get();
+}
+
+// A prompt's last layer arrives with the output rows only, and would look like generation. An ubatch that was too large
+// for an earlier layer with at least as many slots is too large for this one.
+bool Dispatch::is_refused_ubatch(std::size_t group) const {
+    const std::vector<PlannedGroup> &groups = session_->plan.groups;
+    for (std::size_t before = group; before-- > 0;) {
+        if (groups[before].slots < groups[group].slots || is_off_[before]) continue;
+        return reached_[before] != ubatch_;
+    }
+    return false;
+}
+
+Phase Dispatch::phase(std::int64_t n_tokens) {
+    ubatch_tokens_ = std::max(ubatch_tokens_, n_tokens);
+    return ubatch_tokens_ > kGenerationTokens ? Phase::prompt : Phase::generation;
+}
+
+bool Dispatch::is_pending(const abi::Tensor *tensor) const {
+    const abi::Tensor *root = root_of(tensor);
+    return std::any_of(pending_.begin(), pending_.end(), [&](const abi::Tensor *node) { return root_of(node)->data == root->data; });
+}
+
+void Dispatch::add(abi::Tensor *node) { pending_.push_back(node); }
+
+abi::Status Dispatch::flush() {
+    if (pending_.empty()) return abi::Status::success;
+    api_.graph_clear(graph_);
+    for (abi::Tensor *node : pending_) api_.graph_add_node(graph_, node);
+    pending_.clear();
+    return api_.graph_compute(device_backend_, graph_);
+}
+
+bool Dispatch::make_room(std::size_t n_nodes) {
+    pending_.clear();
+    clones_.clear();
+    clones_.reserve(2 * n_nodes);
+    if (n_nodes <= graph_capacity_) return true;
+    if (graph_context_ != nullptr) api_.free(graph_context_);
+    graph_capacity_ = 2 * n_nodes;
+    graph_context_ = api_.init({api_.graph_overhead(graph_capacity_, false), nullptr, true});
+    graph_ = graph_context_ == nullptr ? nullptr : api_.new_graph(graph_context_, graph_capacity_, false);
+    if (graph_ == nullptr) graph_capacity_ = 0;
+    return graph_ != nullptr;
+}
+
+abi::Tensor *Dispatch::clone(const abi::Tensor &tensor) {
+    clones_.push_back(tensor);
+    return &clones_.back();
+}
+
+}  // namespace slotpool

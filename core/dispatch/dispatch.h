@@ -1,0 +1,69 @@
+// One split of the graph: expert matmuls of pooled tensors are re-pointed at slots, everything else is passed on.
+//
+// Correct by construction: a row of an expert matmul is computed exactly once, by one call of the device's own kernel,
+// from a slot that holds the slab of the row's expert, or (all rows of the event together) from the store itself.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "abi/ggml_api.h"
+#include "dispatch/layer_pool.h"
+#include "store/session.h"
+
+namespace slotpool {
+
+class Dispatch {
+   public:
+    // `device` computes and holds the slots; `store_type` is the buffer type of stored tensors.
+    Dispatch(const abi::Api &api, abi::Device *device, const abi::BufferType *store_type, int op_mul_mat_id);
+    ~Dispatch();
+    Dispatch(const Dispatch &) = delete;
+    Dispatch &operator=(const Dispatch &) = delete;
+
+    bool is_ready() const { return device_backend_ != nullptr; }
+    // From now on this context belongs to `session`; a session's second model or another session is not pooled here.
+    void adopt(std::shared_ptr<Session> session);
+    const std::shared_ptr<Session> &session() const { return session_; }
+
+    void begin_ubatch();
+    abi::Backend *device_backend() { return device_backend_; }
+    abi::Status compute(abi::Graph *graph);
+
+    LayerPool *pool_of(std::size_t group) { return group < pools_.size() ? pools_[group].get() : nullptr; }
+
+   private:
+    abi::Status add_expert_matmul(abi::Tensor *node, const StoredTensor &stored);
+    LayerPool *layer_pool(const StoredTensor &stored);
+    bool is_refused_ubatch(std::size_t group) const;
+    Phase phase(std::int64_t n_tokens);
+    bool is_pending(const abi::Tensor *tensor) const;
+    void add(abi::Tensor *node);
+    abi::Status flush();
+    bool make_room(std::size_t n_nodes);
+    abi::Tensor *clone(const abi::Tensor &tensor);
+
+    const abi::Api &api_;
+    abi::Device *device_;
+    const abi::BufferType *store_type_;
+    int op_mul_mat_id_;
+    abi::Backend *device_backend_ = nullptr;
+
+    std::shared_ptr<Session> session_;
+    std::shared_ptr<ContextCounts> counts_;
+    std::vector<std::unique_ptr<LayerPool>> pools_;  // by group
+    std::vector<bool> is_off_;                       // by group: its slots could not be allocated
+    std::vector<std::uint64_t> reached_;             // by group: the last ubatch that was small enough for it
+    std::uint64_t ubatch_ = 1;
+    std::int64_t ubatch_tokens_ = 0;
+
+    abi::Context *graph_context_ = nullptr;
+    abi::Graph *graph_ = nullptr;
+    std::size_t graph_capacity_ = 0;
+    std::vector<abi::Tensor *> pending_;
+    std::vector<abi::Tensor> clones_;  // reserved before use: addresses stay
+    Routing routing_;
+};
+
+}  // namespace slotpool

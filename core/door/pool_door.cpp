@@ -1,0 +1,55 @@
+#include "pool/pool.h"
+#include "slotpool.h"
+
+using namespace slotpool;
+
+struct slotpool_pool {
+    Pool pool;
+    std::vector<Lookup> lookups;
+};
+
+namespace {
+
+bool run_event(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids, bool publish) {
+    if (!handle.pool.event(ids, n_ids, handle.lookups)) return false;
+    for (const Lookup &lookup : handle.lookups) {
+        if (publish && !lookup.is_hit && lookup.slot != kNone) handle.pool.publish(lookup.slot);
+    }
+    return true;
+}
+
+}  // namespace
+
+slotpool_pool *slotpool_pool_new(int n_expert, int n_slots, const char *policy, double decay) {
+    if (n_slots < 1 || n_slots > n_expert || !(decay > 0.0 && decay <= 1.0)) return nullptr;
+    auto made = make_policy(policy, decay, n_expert, n_slots);
+    if (!made) return nullptr;
+    return new slotpool_pool{Pool(n_expert, n_slots, std::move(made)), {}};
+}
+
+void slotpool_pool_free(slotpool_pool *pool) { delete pool; }
+
+int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity) {
+    if (!run_event(*pool, ids, n_ids, publish != 0)) return -1;
+    for (std::size_t i = 0; i < pool->lookups.size() && static_cast<int>(i) < capacity; i++) {
+        const Lookup &from = pool->lookups[i];
+        out[i] = {from.expert, from.slot, from.evicted, from.n_rows, from.is_hit ? 1 : 0};
+    }
+    return static_cast<int>(pool->lookups.size());
+}
+
+int slotpool_pool_find(const slotpool_pool *pool, int expert) { return pool->pool.find(expert); }
+void slotpool_pool_publish(slotpool_pool *pool, int slot) { pool->pool.publish(slot); }
+void slotpool_pool_abandon(slotpool_pool *pool, int slot) { pool->pool.abandon(slot); }
+int slotpool_pool_evict(slotpool_pool *pool, int expert) { return pool->pool.evict(expert) ? 1 : 0; }
+int slotpool_pool_pin(slotpool_pool *pool, int expert) { return pool->pool.pin(expert) ? 1 : 0; }
+void slotpool_pool_unpin(slotpool_pool *pool, int expert) { pool->pool.unpin(expert); }
+
+int64_t slotpool_pool_replay(slotpool_pool *pool, const int32_t *ids, size_t n_events, size_t n_used) {
+    std::int64_t hits = 0;
+    for (std::size_t event = 0; event < n_events; event++) {
+        if (!run_event(*pool, ids + event * n_used, n_used, true)) return -1;
+        for (const Lookup &lookup : pool->lookups) hits += lookup.is_hit ? 1 : 0;
+    }
+    return hits;
+}

@@ -1,0 +1,144 @@
+#include "backend/pool_backend.h"
+#include "backend/registry.h"
+#include "door/text.h"
+#include "os/library.h"
+#include "slotpool.h"
+
+using namespace slotpool;
+
+namespace {
+
+int check(void *library, const std::string &load_error, char *text, size_t size) {
+    abi::Api api;
+    std::string error = load_error;
+    const bool fits = library != nullptr && abi::load(library, api, error) && abi::verify(api, error);
+    door::copy_text(fits ? "" : error, text, size);
+    return fits ? 1 : 0;
+}
+
+void add_phase(const PhaseCounts &from, slotpool_phase_stats &to) {
+    to.events += from.events.get();
+    to.lookups += from.lookups.get();
+    to.hits += from.hits.get();
+    to.misses += from.misses.get();
+    to.rows_hit += from.rows_hit.get();
+    to.rows_copy += from.rows_copy.get();
+    to.rows_cpu += from.rows_cpu.get();
+    to.bytes_copied += from.bytes_copied.get();
+    to.bytes_saved += from.bytes_saved.get();
+}
+
+slotpool_group_stats describe(const Session &session, std::size_t group) {
+    const PlannedGroup &planned = session.plan.groups[group];
+    slotpool_group_stats stats{};
+    stats.layer = planned.layer;
+    stats.slots = planned.slots;
+    stats.n_expert = planned.n_expert;
+    for (int index : planned.tensors) {
+        const PlannedTensor &tensor = session.plan.tensors[static_cast<std::size_t>(index)];
+        stats.n_tensors += session.is_stored(tensor.name) ? 1 : 0;
+        stats.slab_bytes += tensor.slab_bytes;
+    }
+    door::copy_text(planned.pass, stats.pass, sizeof(stats.pass));
+    door::copy_text(planned.device, stats.device, sizeof(stats.device));
+    return stats;
+}
+
+void reset(GroupCounts &group) {
+    group.ubatches.reset();
+    group.pooled.reset();
+    for (PhaseCounts &phase : group.phase) {
+        for (Count *count : {&phase.events, &phase.lookups, &phase.hits, &phase.misses, &phase.rows_hit, &phase.rows_copy, &phase.rows_cpu,
+                             &phase.bytes_copied, &phase.bytes_saved}) {
+            count->reset();
+        }
+    }
+}
+
+int corrupt(LayerPool &pool, int kind) {
+    std::vector<int> used;
+    for (int slot = 0; slot < pool.pool().n_slots(); slot++) {
+        if (pool.pool().expert_in(slot) != kNone) used.push_back(slot);
+    }
+    if (kind == 0) {
+        if (used.size() < 2) return 0;
+        for (std::size_t i = 0; i + 1 < used.size(); i += 2) pool.pool().swap_slots(used[i], used[i + 1]);
+        return static_cast<int>(used.size()) / 2 * 2;
+    }
+    for (int slot : used) pool.memory().slab(0, slot)[0] ^= 0x40;
+    return static_cast<int>(used.size());
+}
+
+}  // namespace
+
+int slotpool_interface(void) { return SLOTPOOL_INTERFACE; }
+
+void slotpool_last_error(char *text, size_t size) { door::copy_text(last_error(), text, size); }
+
+int slotpool_abi_check(const void *address, char *text, size_t size) {
+    return check(os::library_of(address), "Expected ggml at the address given, found no library there", text, size);
+}
+
+int slotpool_abi_check_library(const char *path, char *text, size_t size) {
+    std::string error;
+    void *library = os::open_library(path, error);
+    return check(library, error, text, size);
+}
+
+int slotpool_session_open(const char *plan_text, size_t n_bytes, char *text, size_t size) {
+    Plan plan;
+    std::string error;
+    if (!parse_plan(plan_text, n_bytes, plan, error)) {
+        door::copy_text(error, text, size);
+        return 0;
+    }
+    return sessions::open(std::move(plan));
+}
+
+void slotpool_session_loaded(void) { sessions::end_loading(); }
+
+void slotpool_session_close(int session) { sessions::close(session); }
+
+int slotpool_session_is_stored(int number, const char *tensor) {
+    const auto session = sessions::get(number);
+    return session && session->is_stored(tensor) ? 1 : 0;
+}
+
+void slotpool_session_problem(int number, char *text, size_t size) {
+    const auto session = sessions::get(number);
+    door::copy_text(session ? session->problem() : "", text, size);
+}
+
+int slotpool_session_stats(int number, slotpool_group_stats *out, int capacity) {
+    const auto session = sessions::get(number);
+    if (!session) return 0;
+    const std::size_t n_groups = session->plan.groups.size();
+    for (std::size_t group = 0; group < n_groups && static_cast<int>(group) < capacity; group++) out[group] = describe(*session, group);
+    session->each_context([&](ContextCounts &context) {
+        for (std::size_t group = 0; group < n_groups && static_cast<int>(group) < capacity; group++) {
+            const GroupCounts &counts = context.groups[group];
+            out[group].refused += counts.refused();
+            add_phase(counts.phase[static_cast<int>(Phase::generation)], out[group].generation);
+            add_phase(counts.phase[static_cast<int>(Phase::prompt)], out[group].prompt);
+        }
+    });
+    return static_cast<int>(n_groups);
+}
+
+void slotpool_session_reset_stats(int number) {
+    const auto session = sessions::get(number);
+    if (!session) return;
+    session->each_context([](ContextCounts &context) {
+        for (GroupCounts &group : context.groups) reset(group);
+    });
+}
+
+int slotpool_session_corrupt(int number, int group, int kind) {
+    const auto session = sessions::get(number);
+    int n_touched = 0;
+    pool_backends::each(session.get(), [&](Dispatch &dispatch) {
+        LayerPool *pool = dispatch.pool_of(static_cast<std::size_t>(group));
+        if (pool != nullptr) n_touched += corrupt(*pool, kind);
+    });
+    return n_touched;
+}

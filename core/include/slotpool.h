@@ -1,0 +1,81 @@
+// The C interface of the core: the only door, used by slotpool/native.py alone.
+//
+// Text results: the function copies at most `size` bytes with the terminating zero into `text`.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SLOTPOOL_API __attribute__((visibility("default")))
+
+// Interface number: native.py refuses a core with another one.
+#define SLOTPOOL_INTERFACE 1
+
+SLOTPOOL_API int slotpool_interface(void);
+SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
+
+// ---- ABI ----
+// Compares the ggml that holds `address` (any of its functions) with what the core was written for. 1: fits; 0: `text` says why not.
+SLOTPOOL_API int slotpool_abi_check(const void *address, char *text, size_t size);
+SLOTPOOL_API int slotpool_abi_check_library(const char *path, char *text, size_t size);
+
+// ---- sessions ----
+// Opens a session for the model that is loaded next. Returns its number, or 0 and why in `text`.
+SLOTPOOL_API int slotpool_session_open(const char *plan, size_t n_bytes, char *text, size_t size);
+// The model and its first context are there: what is made from now on does not belong to the session.
+SLOTPOOL_API void slotpool_session_loaded(void);
+SLOTPOOL_API void slotpool_session_close(int session);
+SLOTPOOL_API int slotpool_session_is_stored(int session, const char *tensor);
+// The first problem the session met at run time; empty when none.
+SLOTPOOL_API void slotpool_session_problem(int session, char *text, size_t size);
+
+typedef struct {
+    uint64_t events, lookups, hits, misses;
+    uint64_t rows_hit, rows_copy, rows_cpu;
+    uint64_t bytes_copied, bytes_saved;
+} slotpool_phase_stats;
+
+typedef struct {
+    int32_t layer, slots, n_expert, n_tensors;  // n_tensors: in the store
+    uint64_t slab_bytes;                        // of all tensors of the group
+    uint64_t refused;                           // ubatches that went the stock path because they did not fit
+    slotpool_phase_stats generation, prompt;
+    char pass[16], device[64];
+} slotpool_group_stats;
+
+// Fills up to `capacity` entries, one per planned group, summed over the session's contexts; returns the number of groups.
+SLOTPOOL_API int slotpool_session_stats(int session, slotpool_group_stats *out, int capacity);
+SLOTPOOL_API void slotpool_session_reset_stats(int session);
+
+// For tests and for the tool that must find damage: kind 0 exchanges two slots in the map of a group, kind 1 changes one
+// byte of the first tensor in every slot in use. Returns the number of slots touched.
+SLOTPOOL_API int slotpool_session_corrupt(int session, int group, int kind);
+
+// ---- the pool alone: simulator, benchmarks, property tests ----
+typedef struct slotpool_pool slotpool_pool;
+typedef struct {
+    int32_t expert, slot, evicted, n_rows, is_hit;
+} slotpool_lookup;
+
+// NULL for an unknown policy or numbers out of range.
+SLOTPOOL_API slotpool_pool *slotpool_pool_new(int n_expert, int n_slots, const char *policy, double decay);
+SLOTPOOL_API void slotpool_pool_free(slotpool_pool *pool);
+// One event. Returns the number of distinct experts (at most `capacity` are written), -1 on an id out of range.
+// With publish != 0 every admitted slot is published at once.
+SLOTPOOL_API int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity);
+SLOTPOOL_API int slotpool_pool_find(const slotpool_pool *pool, int expert);
+SLOTPOOL_API void slotpool_pool_publish(slotpool_pool *pool, int slot);
+SLOTPOOL_API void slotpool_pool_abandon(slotpool_pool *pool, int slot);
+SLOTPOOL_API int slotpool_pool_evict(slotpool_pool *pool, int expert);
+SLOTPOOL_API int slotpool_pool_pin(slotpool_pool *pool, int expert);
+SLOTPOOL_API void slotpool_pool_unpin(slotpool_pool *pool, int expert);
+// Replays n_events events of n_used ids each, published at once. Returns the hits, or -1 on an id out of range.
+SLOTPOOL_API int64_t slotpool_pool_replay(slotpool_pool *pool, const int32_t *ids, size_t n_events, size_t n_used);
+
+#ifdef __cplusplus
+}
+#endif

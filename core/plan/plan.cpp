@@ -1,0 +1,151 @@
+#include "plan/plan.h"
+
+#include <cstdlib>
+#include <sstream>
+
+namespace slotpool {
+namespace {
+
+constexpr std::size_t kMaxPlanBytes = 16U << 20;
+constexpr long long kMaxExperts = 1 << 16;
+constexpr long long kMaxLayers = 1 << 16;
+constexpr long long kMaxSlabBytes = 1LL << 40;
+
+using Words = std::vector<std::string>;
+
+Words split(const std::string &line) {
+    std::istringstream in(line);
+    Words words;
+    for (std::string word; in >> word;) words.push_back(word);
+    return words;
+}
+
+class Reader {
+   public:
+    Reader(Plan &plan, std::string &error) : plan_(plan), error_(error) {}
+
+    bool read(const std::string &text) {
+        std::istringstream in(text);
+        for (std::string line; std::getline(in, line);) {
+            line_number_++;
+            if (!statement(line)) return false;
+        }
+        if (!has_header_) return fail("\"slotpool-plan 1\"", "no such line");
+        return true;
+    }
+
+   private:
+    bool fail(const std::string &expected, const std::string &found) {
+        error_ = "Expected " + expected + ", found " + found + " - at line " + std::to_string(line_number_) + " of the plan";
+        return false;
+    }
+
+    bool statement(const std::string &line) {
+        const Words words = split(line);
+        if (words.empty() || words[0][0] == '#') return true;
+        if (!has_header_) return header(words);
+        if (words[0] == "policy") return policy(words);
+        if (words[0] == "poison") return poison(words);
+        if (words[0] == "group") return group(words);
+        if (words[0] == "tensor") return tensor(words);
+        if (words[0] == "off") return words.size() >= 3 || fail("off NAME REASON", "\"" + line + "\"");
+        return fail("a statement (policy, poison, group, tensor, off)", "\"" + words[0] + "\"");
+    }
+
+    bool header(const Words &words) {
+        if (words.size() != 2 || words[0] != "slotpool-plan") return fail("\"slotpool-plan 1\"", "\"" + words[0] + "\"");
+        if (words[1] != "1") return fail("plan version 1", "version \"" + words[1] + "\"");
+        has_header_ = true;
+        return true;
+    }
+
+    bool policy(const Words &words) {
+        if (words.size() < 2 || words.size() > 3 || (words[1] != "lru" && words[1] != "decay")) {
+            return fail("policy lru or policy decay [DECAY]", words.size() < 2 ? "no name" : "\"" + words[1] + "\"");
+        }
+        plan_.policy = words[1];
+        if (words.size() == 2) return true;
+        char *end = nullptr;
+        plan_.decay = std::strtod(words[2].c_str(), &end);
+        const bool is_share = *end == '\0' && plan_.decay > 0.0 && plan_.decay <= 1.0;
+        return is_share || fail("a decay above 0 and at most 1", "\"" + words[2] + "\"");
+    }
+
+    bool poison(const Words &words) {
+        if (words.size() != 2 || (words[1] != "on" && words[1] != "off")) return fail("poison on or poison off", "another word");
+        plan_.poison = words[1] == "on";
+        return true;
+    }
+
+    bool group(const Words &words) {
+        PlannedGroup made;
+        long long layer = 0;
+        long long slots = 0;
+        long long n_expert = 0;
+        if (words.size() != 6) return fail("group layer= pass= device= slots= n_expert=", std::to_string(words.size() - 1) + " fields");
+        if (!number(words[1], "layer", 0, kMaxLayers, layer) || !text(words[2], "pass", made.pass) || !text(words[3], "device", made.device) ||
+            !number(words[4], "slots", 1, kMaxExperts, slots) || !number(words[5], "n_expert", 1, kMaxExperts, n_expert)) {
+            return false;
+        }
+        if (slots > n_expert) return fail("at most n_expert slots", std::to_string(slots) + " slots for " + std::to_string(n_expert) + " experts");
+        made.layer = static_cast<int>(layer);
+        made.slots = static_cast<int>(slots);
+        made.n_expert = static_cast<int>(n_expert);
+        plan_.groups.push_back(made);
+        return true;
+    }
+
+    bool tensor(const Words &words) {
+        PlannedTensor made;
+        long long slab = 0;
+        if (plan_.groups.empty()) return fail("a group before its tensors", "a tensor");
+        if (words.size() != 4) return fail("tensor NAME role= slab=", std::to_string(words.size() - 1) + " fields");
+        if (!text(words[2], "role", made.role) || !number(words[3], "slab", 1, kMaxSlabBytes, slab)) return false;
+        made.name = words[1];
+        made.slab_bytes = static_cast<std::size_t>(slab);
+        made.group = static_cast<int>(plan_.groups.size()) - 1;
+        const int index = static_cast<int>(plan_.tensors.size());
+        if (!plan_.by_name.emplace(made.name, index).second) return fail("each tensor once", "\"" + made.name + "\" again");
+        plan_.groups.back().tensors.push_back(index);
+        plan_.tensors.push_back(made);
+        return true;
+    }
+
+    bool text(const std::string &word, const char *key, std::string &out) {
+        const std::string prefix = std::string(key) + "=";
+        if (word.rfind(prefix, 0) != 0 || word.size() == prefix.size()) return fail(prefix, "\"" + word + "\"");
+        out = word.substr(prefix.size());
+        return true;
+    }
+
+    bool number(const std::string &word, const char *key, long long low, long long high, long long &out) {
+        std::string digits;
+        if (!text(word, key, digits)) return false;
+        char *end = nullptr;
+        out = std::strtoll(digits.c_str(), &end, 10);
+        if (*end == '\0' && out >= low && out <= high) return true;
+        return fail(std::string(key) + " from " + std::to_string(low) + " to " + std::to_string(high), "\"" + digits + "\"");
+    }
+
+    Plan &plan_;
+    std::string &error_;
+    int line_number_ = 0;
+    bool has_header_ = false;
+};
+
+}  // namespace
+
+const PlannedTensor *Plan::find(const char *name) const {
+    const auto found = by_name.find(name);
+    return found == by_name.end() ? nullptr : &tensors[static_cast<std::size_t>(found->second)];
+}
+
+bool parse_plan(const char *text, std::size_t n_bytes, Plan &plan, std::string &error) {
+    if (n_bytes > kMaxPlanBytes) {
+        error = "Expected a plan of at most 16 MiB, found " + std::to_string(n_bytes) + " bytes";
+        return false;
+    }
+    return Reader(plan, error).read(std::string(text, n_bytes));
+}
+
+}  // namespace slotpool

@@ -1,0 +1,36 @@
+// Which slot goes when one is needed. Pure: a policy sees routing and slots as numbers, and touches nothing else.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace slotpool {
+
+constexpr int kNone = -1;
+
+// What a policy may know of the pool when it is asked for a victim.
+class PoolView {
+   public:
+    virtual ~PoolView() = default;
+    virtual bool is_victim(int slot) const = 0;  // holds bytes, is not pinned, is not being filled
+    virtual int expert_in(int slot) const = 0;
+};
+
+class Policy {
+   public:
+    virtual ~Policy() = default;
+    virtual void begin_event() {}
+    virtual void asked(int expert) = 0;  // once per distinct expert of an event, hit or miss, in order of appearance
+    virtual void hit(int expert, int slot) = 0;
+    virtual void admitted(int expert, int slot) = 0;
+    virtual void evicted(int expert, int slot) = 0;
+    // The slot to take, or kNone when no slot is a victim. Never changes the policy.
+    virtual int victim(const PoolView &view) const = 0;
+};
+
+// `name` is "lru" or "decay" (frequency decayed by `decay` per event). nullptr for an unknown name.
+std::unique_ptr<Policy> make_policy(const std::string &name, double decay, int n_expert, int n_slots);
+
+}  // namespace slotpool

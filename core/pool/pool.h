@@ -1,0 +1,81 @@
+// The slot table: which expert is in which slot. Knows no ggml, no clock, no threads and no bytes.
+//
+// Invariants: an expert is in at most one slot and a slot holds at most one expert; a slot that is being filled is not a
+// hit and not a victim; no expert of an event is evicted by that event; a pinned expert is never evicted.
+//
+// The order within an event is part of the specification (slotpool.policies.reference is its model): every distinct
+// expert is looked up against the table as the event found it, in order of first appearance; the policy hears of all of
+// them, then of the hits; then misses are admitted in order of appearance, into the lowest free slot first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "policy/policy.h"
+
+namespace slotpool {
+
+// One distinct expert of an event.
+struct Lookup {
+    std::int32_t expert;
+    std::int32_t slot;     // kNone: no slot could be taken, the rows stay misses
+    std::int32_t evicted;  // expert that left the slot, or kNone
+    std::int32_t n_rows;   // rows of the event that ask for this expert
+    bool is_hit;
+};
+
+class Pool final : public PoolView {
+   public:
+    // n_slots in [1, n_expert]. The policy must be made for the same numbers.
+    Pool(int n_expert, int n_slots, std::unique_ptr<Policy> policy);
+
+    int n_expert() const { return n_expert_; }
+    int n_slots() const { return static_cast<int>(slots_.size()); }
+
+    // Slot that holds the expert's bytes, or kNone. Touches neither recency nor counts.
+    int find(int expert) const;
+
+    // Looks up the experts of one event and takes slots for the misses; those slots are being filled until publish().
+    // `ids` has n_ids rows. Returns false, and changes nothing, when an id is outside [0, n_expert).
+    bool event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
+
+    void publish(int slot);  // the slot's bytes are there
+    void abandon(int slot);  // the slot's bytes will not come: it is free again
+    bool evict(int expert);  // false: not resident, pinned, or being filled
+    bool pin(int expert);    // false: not resident
+    void unpin(int expert);
+    void swap_slots(int a, int b);  // for tests that need a wrong map: the experts of two slots are exchanged
+
+    bool is_victim(int slot) const override;
+    int expert_in(int slot) const override { return slots_[static_cast<std::size_t>(slot)].expert; }
+
+   private:
+    struct Slot {
+        std::int32_t expert = kNone;
+        bool is_filling = false;
+        bool is_pinned = false;
+        std::uint64_t used_in = 0;  // the last event that used the slot
+    };
+    struct Expert {
+        std::int32_t slot = kNone;
+        std::int32_t index = 0;  // in the event's list of distinct experts, valid when seen_in is the current event
+        std::uint64_t seen_in = 0;
+    };
+
+    Slot &slot(int index) { return slots_[static_cast<std::size_t>(index)]; }
+    Expert &expert(int index) { return experts_[static_cast<std::size_t>(index)]; }
+    void collect(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
+    void admit(Lookup &lookup);
+    int take_slot(Lookup &lookup);
+    void release(int index);
+
+    int n_expert_;
+    std::unique_ptr<Policy> policy_;
+    std::vector<Slot> slots_;
+    std::vector<Expert> experts_;
+    std::vector<std::int32_t> free_;  // lowest slot last
+    std::uint64_t event_ = 0;
+};
+
+}  // namespace slotpool

@@ -1,0 +1,50 @@
+// Counters of one group (the expert tensors of a layer that share a routing), prompt and generation apart.
+//
+// One lookup is one distinct expert of one event; lookups = hits + misses. Rows are (token, k) pairs. bytes_copied and
+// bytes_saved count the slabs of all tensors of the group.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace slotpool {
+
+enum class Phase : int { generation = 0, prompt = 1 };
+constexpr int kPhases = 2;
+
+// An ubatch of at most this many tokens is generation: speculative verification and parallel sequences are small batches.
+constexpr std::int64_t kGenerationTokens = 8;
+
+// Written by the computing thread alone, read by others at any time: relaxed order is enough for counting.
+class Count {
+   public:
+    void add(std::uint64_t n) { value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
+    std::uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+    void reset() { value_.store(0, std::memory_order_relaxed); }
+
+   private:
+    std::atomic<std::uint64_t> value_{0};
+};
+
+struct PhaseCounts {
+    Count events;
+    Count lookups;
+    Count hits;
+    Count misses;
+    Count rows_hit;
+    Count rows_copy;
+    Count rows_cpu;
+    Count bytes_copied;
+    Count bytes_saved;
+};
+
+struct GroupCounts {
+    PhaseCounts phase[kPhases];
+    Count ubatches;  // of the context, whether this group took part or not
+    Count pooled;    // ubatches that this group served
+
+    // Ubatches that went the stock path because they did not fit this group's slots. Exact between two decodes.
+    std::uint64_t refused() const { return ubatches.get() - pooled.get(); }
+};
+
+}  // namespace slotpool

@@ -1,0 +1,117 @@
+#include "store/session.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+
+namespace slotpool {
+
+StoredTensor *Session::add(const abi::Tensor &weight, const abi::Buffer &buffer) {
+    const PlannedTensor *planned = plan.find(weight.name);
+    if (planned == nullptr || weight.data == nullptr) return nullptr;
+    const PlannedGroup &group = plan.groups[static_cast<std::size_t>(planned->group)];
+    if (weight.ne[2] != group.n_expert || weight.nb[2] != planned->slab_bytes || weight.ne[3] != 1) {
+        report("Expected " + planned->name + " to have " + std::to_string(group.n_expert) + " experts of " + std::to_string(planned->slab_bytes) +
+               " bytes as planned, found " + std::to_string(weight.ne[2]) + " of " + std::to_string(weight.nb[2]));
+        return nullptr;
+    }
+    auto stored = std::make_unique<StoredTensor>();
+    stored->planned = planned;
+    stored->session = this;
+    stored->shape = weight;
+    stored->base = static_cast<const std::uint8_t *>(weight.data);
+    stored->slab_bytes = weight.nb[2];
+    stored->buffer = &buffer;
+    static std::atomic<std::uint64_t> serial{0};
+    stored->serial = ++serial;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto is_same = [&](const auto &tensor) { return tensor->planned == planned; };
+    if (std::any_of(tensors_.begin(), tensors_.end(), is_same)) return nullptr;  // a second model under one plan stays stock
+    tensors_.push_back(std::move(stored));
+    return tensors_.back().get();
+}
+
+void Session::forget(const abi::Buffer &buffer) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto gone = [&](const std::unique_ptr<StoredTensor> &tensor) { return tensor->buffer == &buffer; };
+    tensors_.erase(std::remove_if(tensors_.begin(), tensors_.end(), gone), tensors_.end());
+}
+
+std::vector<const StoredTensor *> Session::tensors_of(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<const StoredTensor *> found;
+    for (const auto &tensor : tensors_) {
+        if (tensor->planned->group == group) found.push_back(tensor.get());
+    }
+    return found;
+}
+
+std::shared_ptr<ContextCounts> Session::add_context() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    contexts_.push_back(std::make_shared<ContextCounts>(plan.groups.size()));
+    return contexts_.back();
+}
+
+bool Session::is_stored(const std::string &name) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::any_of(tensors_.begin(), tensors_.end(), [&](const auto &tensor) { return tensor->planned->name == name; });
+}
+
+std::string Session::problem() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return problem_;
+}
+
+void Session::report(const std::string &problem) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (problem_.empty()) problem_ = problem;
+}
+
+namespace sessions {
+namespace {
+
+struct Table {
+    std::mutex mutex;
+    std::map<int, std::shared_ptr<Session>> open;
+    std::shared_ptr<Session> loading;
+    int next = 1;
+};
+
+Table &table() {
+    static Table the_table;
+    return the_table;
+}
+
+}  // namespace
+
+int open(Plan plan) {
+    Table &t = table();
+    const std::lock_guard<std::mutex> lock(t.mutex);
+    t.loading = std::make_shared<Session>(std::move(plan));
+    t.open[t.next] = t.loading;
+    return t.next++;
+}
+
+void end_loading() {
+    const std::lock_guard<std::mutex> lock(table().mutex);
+    table().loading.reset();
+}
+
+std::shared_ptr<Session> loading() {
+    const std::lock_guard<std::mutex> lock(table().mutex);
+    return table().loading;
+}
+
+std::shared_ptr<Session> get(int number) {
+    const std::lock_guard<std::mutex> lock(table().mutex);
+    const auto found = table().open.find(number);
+    return found == table().open.end() ? nullptr : found->second;
+}
+
+void close(int number) {
+    const std::lock_guard<std::mutex> lock(table().mutex);
+    table().open.erase(number);
+}
+
+}  // namespace sessions
+}  // namespace slotpool

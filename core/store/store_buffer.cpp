@@ -1,0 +1,88 @@
+#include "store/store_buffer.h"
+
+#include <cstring>
+#include <new>
+
+#include "backend/registry.h"
+#include "os/memory.h"
+
+namespace slotpool {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+StoreBuffer *context_of(const abi::Buffer *buffer) { return static_cast<StoreBuffer *>(buffer->context); }
+
+std::uint8_t *at(abi::Buffer *, const abi::Tensor *tensor, std::size_t offset) { return static_cast<std::uint8_t *>(tensor->data) + offset; }
+
+// ---- buffer ----
+
+void free_buffer(abi::Buffer *buffer) {
+    StoreBuffer *context = context_of(buffer);
+    if (context->session) context->session->forget(*buffer);
+    if (context->owns_memory) os::release_memory(context->base, context->size);
+    delete context;
+}
+
+void *get_base(abi::Buffer *buffer) { return context_of(buffer)->base; }
+
+// the loader gives a tensor its place: from here on its bytes are known to be its experts'
+abi::Status init_tensor(abi::Buffer *buffer, abi::Tensor *tensor) {
+    StoreBuffer *context = context_of(buffer);
+    if (context->session && tensor->view_src == nullptr) tensor->extra = context->session->add(*tensor, *buffer);
+    return abi::Status::success;
+}
+
+void memset_tensor(abi::Buffer *buffer, abi::Tensor *tensor, std::uint8_t value, std::size_t offset, std::size_t size) {
+    std::memset(at(buffer, tensor, offset), value, size);
+}
+
+void set_tensor(abi::Buffer *buffer, abi::Tensor *tensor, const void *data, std::size_t offset, std::size_t size) {
+    std::memcpy(at(buffer, tensor, offset), data, size);
+}
+
+void get_tensor(abi::Buffer *, const abi::Tensor *tensor, void *data, std::size_t offset, std::size_t size) {
+    std::memcpy(data, static_cast<const std::uint8_t *>(tensor->data) + offset, size);
+}
+
+void clear(abi::Buffer *buffer, std::uint8_t value) { std::memset(context_of(buffer)->base, value, context_of(buffer)->size); }
+
+// ---- buffer type ----
+
+const char *type_name(abi::BufferType *) { return "slotpool-store"; }
+
+abi::Buffer *alloc_buffer(abi::BufferType *type, std::size_t size) {
+    auto *base = static_cast<std::uint8_t *>(os::reserve_memory(size));
+    if (base == nullptr) return nullptr;
+    return make_store_buffer(registry_api(), type, base, size, true);
+}
+
+std::size_t alignment(abi::BufferType *) { return kAlignment; }
+
+bool is_host(abi::BufferType *) { return true; }
+
+}  // namespace
+
+StoredTensor *stored_tensor(const abi::Tensor *weight, const abi::BufferType *store_type) {
+    if (weight == nullptr || weight->buffer == nullptr || weight->buffer->buft != store_type || weight->buffer->context == nullptr) return nullptr;
+    if (weight->view_src != nullptr || !context_of(weight->buffer)->session) return nullptr;
+    return static_cast<StoredTensor *>(weight->extra);
+}
+
+abi::BufferTypeTable store_buffer_type_table() { return {type_name, alloc_buffer, alignment, nullptr, nullptr, is_host}; }
+
+abi::Buffer *make_store_buffer(const abi::Api &api, abi::BufferType *type, std::uint8_t *base, std::size_t size, bool owns_memory) {
+    auto *context = new (std::nothrow) StoreBuffer{sessions::loading(), base, size, owns_memory};
+    if (context == nullptr) return nullptr;
+    abi::BufferTable table{};
+    table.free_buffer = free_buffer;
+    table.get_base = get_base;
+    table.init_tensor = init_tensor;
+    table.memset_tensor = memset_tensor;
+    table.set_tensor = set_tensor;
+    table.get_tensor = get_tensor;
+    table.clear = clear;
+    return api.buffer_init(type, table, context, size);
+}
+
+}  // namespace slotpool

@@ -1,0 +1,26 @@
+// The store's buffer type: host memory that holds experts as the file has them, mapped or allocated by us.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "abi/ggml_api.h"
+#include "store/session.h"
+
+namespace slotpool {
+
+// What hangs on a store buffer: its memory when we own it, and the session whose experts it holds.
+struct StoreBuffer {
+    std::shared_ptr<Session> session;  // nullptr: made outside a load (adapters), holds ordinary tensors
+    std::uint8_t *base = nullptr;
+    std::size_t size = 0;
+    bool owns_memory = false;
+};
+
+// The tensor's entry in the store, or nullptr when the tensor is not a planned expert tensor in a store buffer.
+StoredTensor *stored_tensor(const abi::Tensor *weight, const abi::BufferType *store_type);
+
+abi::BufferTypeTable store_buffer_type_table();
+abi::Buffer *make_store_buffer(const abi::Api &api, abi::BufferType *type, std::uint8_t *base, std::size_t size, bool owns_memory);
+
+}  // namespace slotpool

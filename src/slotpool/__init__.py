@@ -1,0 +1,24 @@
+"""slotpool: a persistent pool of expert slots beside unmodified llama.cpp.
+
+`load` returns a llama_cpp.Llama, `stats` says what its pool did. The engine is imported on first use, not here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from slotpool.errors import SlotpoolError
+
+if TYPE_CHECKING:
+    from slotpool.loading import load
+    from slotpool.loading import read_stats as stats
+
+__all__ = ["SlotpoolError", "load", "stats"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("load", "stats"):
+        raise AttributeError(f"module 'slotpool' has no attribute {name!r}")
+    from slotpool import loading
+
+    return loading.load if name == "load" else loading.read_stats

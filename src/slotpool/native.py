@@ -1,0 +1,283 @@
+"""The one door to the core: ctypes over `core/include/slotpool.h`, and nothing else.
+
+Knows no model, no plan and no engine; texts in, numbers out. Every other module calls these functions, never ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from slotpool.errors import SlotpoolError
+
+INTERFACE = 1
+"""Number of the C interface this file was written for; `core/include/slotpool.h` has the same."""
+CORE_PATH = Path(__file__).with_name("libslotpool.so")
+_TEXT_BYTES = 4096
+
+
+class _Phase(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("events", "lookups", "hits", "misses", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied", "bytes_saved")
+    )
+
+
+class _Group(ctypes.Structure):
+    _fields_ = (
+        ("layer", ctypes.c_int32),
+        ("slots", ctypes.c_int32),
+        ("n_expert", ctypes.c_int32),
+        ("n_tensors", ctypes.c_int32),
+        ("slab_bytes", ctypes.c_uint64),
+        ("refused", ctypes.c_uint64),
+        ("generation", _Phase),
+        ("prompt", _Phase),
+        ("pass_", ctypes.c_char * 16),
+        ("device", ctypes.c_char * 64),
+    )
+
+
+class _Lookup(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int32) for name in ("expert", "slot", "evicted", "n_rows", "is_hit"))
+
+
+@dataclass(frozen=True)
+class PhaseCounts:
+    """Counters of one phase. Lookups are distinct experts per event, rows are (token, k) pairs, bytes are slabs of all tensors."""
+
+    events: int = 0
+    lookups: int = 0
+    hits: int = 0
+    misses: int = 0
+    rows_hit: int = 0
+    rows_copy: int = 0
+    rows_cpu: int = 0
+    bytes_copied: int = 0
+    bytes_saved: int = 0
+
+    def __add__(self, other: PhaseCounts) -> PhaseCounts:
+        return PhaseCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """Counters of one group (the expert tensors of a layer that share a routing), summed over the session's contexts."""
+
+    layer: int
+    pass_: str
+    device: str
+    slots: int
+    n_expert: int
+    n_tensors: int
+    slab_bytes: int
+    refused: int
+    generation: PhaseCounts
+    prompt: PhaseCounts
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What an event found for one distinct expert: its slot (-1: none could be taken), whom it displaced (-1: nobody)."""
+
+    expert: int
+    slot: int
+    evicted: int
+    n_rows: int
+    is_hit: bool
+
+
+# name, result, arguments: the whole of slotpool.h
+_FUNCTIONS: tuple[tuple[str, object, tuple[object, ...]], ...] = (
+    ("slotpool_interface", ctypes.c_int, ()),
+    ("slotpool_last_error", None, (ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_abi_check", ctypes.c_int, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_abi_check_library", ctypes.c_int, (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_open", ctypes.c_int, (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_loaded", None, ()),
+    ("slotpool_session_close", None, (ctypes.c_int,)),
+    ("slotpool_session_is_stored", ctypes.c_int, (ctypes.c_int, ctypes.c_char_p)),
+    ("slotpool_session_problem", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
+    ("slotpool_session_reset_stats", None, (ctypes.c_int,)),
+    ("slotpool_session_corrupt", ctypes.c_int, (ctypes.c_int, ctypes.c_int, ctypes.c_int)),
+    ("slotpool_pool_new", ctypes.c_void_p, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_double)),
+    ("slotpool_pool_free", None, (ctypes.c_void_p,)),
+    (
+        "slotpool_pool_event",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
+    ),
+    ("slotpool_pool_find", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_publish", None, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_abandon", None, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_evict", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_pin", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_unpin", None, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_replay", ctypes.c_int64, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)),
+)
+
+
+@cache
+def core() -> ctypes.CDLL:
+    """The core, loaded once. Raises SlotpoolError when it is missing or of another interface."""
+    try:
+        library = ctypes.CDLL(str(CORE_PATH))
+    except OSError as error:
+        raise SlotpoolError(f"expected the core library, found none: {error}", do="Install slotpool again (pip install slotpool).") from error
+    for name, result, arguments in _FUNCTIONS:
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    found = library.slotpool_interface()
+    if found != INTERFACE:
+        raise SlotpoolError(f"expected a core of interface {INTERFACE}, found {found}", where=str(CORE_PATH), do="Install slotpool again.")
+    return library
+
+
+def last_error() -> str:
+    """Why the core last refused to be registered; empty when it never did."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    core().slotpool_last_error(text, _TEXT_BYTES)
+    return _decoded(text)
+
+
+def check_abi(address: int) -> str:
+    """Compares the ggml that holds the function at `address` with what the core was written for. Empty: it fits; else why not."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    core().slotpool_abi_check(address, text, _TEXT_BYTES)
+    return _decoded(text)
+
+
+def check_abi_of(library: Path) -> str:
+    """As `check_abi`, for a library at a path."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    core().slotpool_abi_check_library(bytes(library), text, _TEXT_BYTES)
+    return _decoded(text)
+
+
+class Session:
+    """One model under one plan, as the core sees it. Open while the model and its first context are being made."""
+
+    def __init__(self, plan: str) -> None:
+        """Raises SlotpoolError when the core does not take the plan's text."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        encoded = plan.encode()
+        self.number = int(core().slotpool_session_open(encoded, len(encoded), text, _TEXT_BYTES))
+        if self.number == 0:
+            raise SlotpoolError(_decoded(text))
+
+    def loaded(self) -> None:
+        """The model and its context are there: what is made from now on belongs to nobody."""
+        core().slotpool_session_loaded()
+
+    def close(self) -> None:
+        """Forgets the session; its memory goes with the model and the context."""
+        core().slotpool_session_close(self.number)
+
+    def is_stored(self, tensor: str) -> bool:
+        """Whether the loader put this expert tensor into the store."""
+        return bool(core().slotpool_session_is_stored(self.number, tensor.encode()))
+
+    def problem(self) -> str:
+        """The first thing that went wrong at run time; empty when nothing did."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        core().slotpool_session_problem(self.number, text, _TEXT_BYTES)
+        return _decoded(text)
+
+    def counts(self) -> list[GroupCounts]:
+        """The counters of every planned group. Empty once the session is closed."""
+        n_groups = core().slotpool_session_stats(self.number, None, 0)
+        groups = (_Group * n_groups)()
+        core().slotpool_session_stats(self.number, groups, n_groups)
+        return [_group(group) for group in groups]
+
+    def reset_counts(self) -> None:
+        """Sets all counters to zero; the pool keeps what it holds."""
+        core().slotpool_session_reset_stats(self.number)
+
+    def corrupt(self, group: int, *, swap_slots: bool) -> int:
+        """Damages a group's pool on purpose: a wrong slot map, or one changed byte in each slot. Returns the slots touched."""
+        return int(core().slotpool_session_corrupt(self.number, group, 0 if swap_slots else 1))
+
+
+class Pool:
+    """The core's slot table and policy alone, without bytes: for the simulator, benchmarks and property tests."""
+
+    def __init__(self, n_expert: int, n_slots: int, policy: str, decay: float = 0.97) -> None:
+        self._pool = core().slotpool_pool_new(n_expert, n_slots, policy.encode(), decay)
+        if not self._pool:
+            raise SlotpoolError(
+                f"expected policy lru or decay, 1 to n_expert slots and a decay in (0, 1], "
+                f'found "{policy}", {n_slots} slots of {n_expert}, {decay}'
+            )
+        self._n_expert = n_expert
+
+    def event(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
+        """One event: `ids` in (token, k) order. With `publish` admitted slots are complete at once. ValueError on an id out of range."""
+        rows = (ctypes.c_int32 * len(ids))(*ids)
+        out = (_Lookup * self._n_expert)()
+        n_found = core().slotpool_pool_event(self._pool, rows, len(ids), int(publish), out, self._n_expert)
+        if n_found < 0:
+            raise ValueError(f"expected expert ids from 0 to {self._n_expert - 1}, found one outside")
+        return [Lookup(one.expert, one.slot, one.evicted, one.n_rows, bool(one.is_hit)) for one in out[:n_found]]
+
+    def replay(self, address: int, n_events: int, n_used: int) -> int:
+        """Hits of `n_events` events of `n_used` int32 ids each, contiguous in memory from `address`. ValueError on an id out of range."""
+        hits = int(core().slotpool_pool_replay(self._pool, address, n_events, n_used))
+        if hits < 0:
+            raise ValueError(f"expected expert ids from 0 to {self._n_expert - 1}, found one outside")
+        return hits
+
+    def find(self, expert: int) -> int:
+        """Slot that holds the expert's bytes, -1 when none does."""
+        return int(core().slotpool_pool_find(self._pool, expert))
+
+    def publish(self, slot: int) -> None:
+        """The slot's bytes are there."""
+        core().slotpool_pool_publish(self._pool, slot)
+
+    def abandon(self, slot: int) -> None:
+        """The slot's bytes will not come: it is free again."""
+        core().slotpool_pool_abandon(self._pool, slot)
+
+    def evict(self, expert: int) -> bool:
+        """Frees the expert's slot. False when it is not resident, pinned or being filled."""
+        return bool(core().slotpool_pool_evict(self._pool, expert))
+
+    def pin(self, expert: int) -> bool:
+        """Keeps a resident expert from being evicted. False when it is not resident."""
+        return bool(core().slotpool_pool_pin(self._pool, expert))
+
+    def unpin(self, expert: int) -> None:
+        """Undoes pin()."""
+        core().slotpool_pool_unpin(self._pool, expert)
+
+    def __del__(self) -> None:
+        if getattr(self, "_pool", None):
+            core().slotpool_pool_free(self._pool)
+
+
+def _decoded(text: Iterable[bytes]) -> str:
+    return b"".join(text).split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def _phase(phase: _Phase) -> PhaseCounts:
+    return PhaseCounts(**{name: getattr(phase, name) for name, _ in _Phase._fields_})
+
+
+def _group(group: _Group) -> GroupCounts:
+    return GroupCounts(
+        layer=group.layer,
+        pass_=group.pass_.decode(),
+        device=group.device.decode(),
+        slots=group.slots,
+        n_expert=group.n_expert,
+        n_tensors=group.n_tensors,
+        slab_bytes=group.slab_bytes,
+        refused=group.refused,
+        generation=_phase(group.generation),
+        prompt=_phase(group.prompt),
+    )

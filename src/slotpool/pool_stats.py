@@ -1,0 +1,158 @@
+"""What the pool did, in the form that users and other tools read: the `stats` document of docs/design/surface.md.
+
+Only adds up and names; the counters are the core's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypedDict
+
+from slotpool.native import GroupCounts, PhaseCounts
+from slotpool.plan import Plan
+
+
+class Served(TypedDict):
+    """Rows, (token, k) pairs, by where they were computed."""
+
+    hit: int
+    copy: int
+    cpu: int
+
+
+class Phase(TypedDict):
+    """The counters of one phase, prompt or generation."""
+
+    events: int
+    lookups: int
+    hits: int
+    misses: int
+    hit_rate: float
+    bytes_copied: int
+    bytes_saved: int
+    served: Served
+
+
+# `pass` is a word of Python, so this one cannot be written as a class
+Layer = TypedDict(
+    "Layer",
+    {
+        "layer": int,
+        "pass": str,
+        "device": str,
+        "slots": int,
+        "n_expert": int,
+        "lookups": int,
+        "hits": int,
+        "misses": int,
+        "refused": int,
+        "bytes_copied": int,
+        "bytes_saved": int,
+    },
+)
+
+
+class Tensor(TypedDict):
+    """One expert tensor: `pooled 24/128` or `off`, and why."""
+
+    name: str
+    state: str
+    reason: str
+
+
+class Stats(TypedDict):
+    """`lookups` = `hits` + `misses`: distinct experts per (layer, ubatch). `refused` counts (layer, ubatch) pairs that went the
+    stock path because they did not fit. Bytes are slabs copied into slots, and slabs that did not have to be."""
+
+    lookups: int
+    hits: int
+    misses: int
+    refused: int
+    hit_rate: float
+    bytes_copied: int
+    bytes_saved: int
+    exact: bool
+    served: Served
+    generation: Phase
+    prompt: Phase
+    pooled_tensors: int
+    expert_tensors: int
+    slot_bytes: int
+    layers: list[Layer]
+    tensors: list[Tensor]
+
+
+def collect(plan: Plan, counts: Iterable[GroupCounts], stored: Mapping[str, bool]) -> Stats:
+    """The document for a model under `plan`. `stored` says for every planned tensor whether the loader put it into the store."""
+    groups = list(counts)
+    generation = sum((group.generation for group in groups), PhaseCounts())
+    prompt = sum((group.prompt for group in groups), PhaseCounts())
+    total = generation + prompt
+    tensors = _tensors(plan, stored)
+    return Stats(
+        lookups=total.lookups,
+        hits=total.hits,
+        misses=total.misses,
+        refused=sum(group.refused for group in groups),
+        hit_rate=_rate(total),
+        bytes_copied=total.bytes_copied,
+        bytes_saved=total.bytes_saved,
+        exact=True,  # hits and misses go through the CPU's kernels: the only pooled device so far
+        served=_served(total),
+        generation=_phase(generation),
+        prompt=_phase(prompt),
+        pooled_tensors=sum(tensor["state"] != "off" for tensor in tensors),
+        expert_tensors=len(tensors),
+        slot_bytes=sum(group.slots * group.slab_bytes for group in plan.groups),
+        layers=[_layer(group) for group in groups],
+        tensors=tensors,
+    )
+
+
+def _rate(counts: PhaseCounts) -> float:
+    return counts.hits / counts.lookups if counts.lookups else 0.0
+
+
+def _served(counts: PhaseCounts) -> Served:
+    return Served(hit=counts.rows_hit, copy=counts.rows_copy, cpu=counts.rows_cpu)
+
+
+def _phase(counts: PhaseCounts) -> Phase:
+    return Phase(
+        events=counts.events,
+        lookups=counts.lookups,
+        hits=counts.hits,
+        misses=counts.misses,
+        hit_rate=_rate(counts),
+        bytes_copied=counts.bytes_copied,
+        bytes_saved=counts.bytes_saved,
+        served=_served(counts),
+    )
+
+
+def _layer(group: GroupCounts) -> Layer:
+    total = group.generation + group.prompt
+    return {
+        "layer": group.layer,
+        "pass": group.pass_,
+        "device": group.device,
+        "slots": group.slots,
+        "n_expert": group.n_expert,
+        "lookups": total.lookups,
+        "hits": total.hits,
+        "misses": total.misses,
+        "refused": group.refused,
+        "bytes_copied": total.bytes_copied,
+        "bytes_saved": total.bytes_saved,
+    }
+
+
+def _tensors(plan: Plan, stored: Mapping[str, bool]) -> list[Tensor]:
+    pooled = [
+        Tensor(name=tensor.name, state=f"pooled {group.slots}/{group.n_expert}", reason=f"slots on {group.device}")
+        if stored.get(tensor.name)
+        else Tensor(name=tensor.name, state="off", reason="off: the loader put it elsewhere (a device, or an override)")
+        for group in plan.groups
+        for tensor in group.tensors
+    ]
+    return pooled + [Tensor(name=off.tensor, state="off", reason=off.reason) for off in plan.off]
