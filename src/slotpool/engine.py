@@ -1,6 +1,6 @@
-"""The engine that is installed: llama-cpp-python, the ggml its libllama loaded, its log. The only place that imports it for facts.
+"""The engine that is installed: llama-cpp-python, the ggml that its libllama loaded, its devices, its log.
 
-Changes nothing in the engine but its log callback, and that only while `captured_log` is open.
+Changes nothing in the engine but its log callback and its default model parameters, and those only inside a `with`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,31 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
+import llama_cpp._logger
 
 from slotpool import native
 from slotpool.errors import SlotpoolError
 
 _ERROR_LEVEL = 4
 _CONTINUED_LEVEL = 5
+_DEVICE_TYPES = ("CPU", "GPU", "IGPU", "ACCEL", "META")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device as ggml lists it. Memory in bytes; 0 where the device reports none."""
+
+    name: str
+    description: str
+    type: str
+    free_bytes: int
+    total_bytes: int
 
 
 def version() -> str:
@@ -34,17 +48,25 @@ def n_cores() -> int:
 
 def function_address(name: str) -> int:
     """Address of a function in the ggml that libllama itself loaded; another copy in the process is never looked at."""
-    return ctypes.cast(_function(name), ctypes.c_void_p).value or 0
+    # looked up through libllama's own handle, which finds the ggml that libllama depends on
+    return ctypes.cast(getattr(llama_cpp.llama_cpp._lib, name), ctypes.c_void_p).value or 0
 
 
 def ggml_path() -> Path | None:
     """The file of the ggml that libllama loaded; None where the system does not say."""
-    return _mapped_file(function_address("ggml_backend_load"))
+    address = function_address("ggml_backend_load")
+    return next((file for low, high, file in _mappings() if low <= address < high), None)
 
 
 def ggml_copies() -> list[Path]:
-    """Every libggml-base that is loaded in this process. More than one is trap 1 of the design."""
-    return sorted({path for path in _mapped_files() if path.name.startswith("libggml-base")})
+    """Every libggml-base that is loaded in this process. More than one is trap 1 of docs/design/engine.md."""
+    return sorted({file for _, _, file in _mappings() if file.name.startswith("libggml-base")})
+
+
+def devices() -> list[Device]:
+    """The devices of the running ggml, in its order."""
+    count = _function("ggml_backend_dev_count", ctypes.c_size_t)()
+    return [_device(index) for index in range(count)]
 
 
 def abi_problem() -> str:
@@ -66,8 +88,7 @@ def register_core() -> None:
 
 def is_registered() -> bool:
     """Whether the registry that libllama asks has the core in it."""
-    by_name = _function("ggml_backend_reg_by_name", ctypes.c_void_p, ctypes.c_char_p)
-    return bool(by_name(b"slotpool"))
+    return bool(_function("ggml_backend_reg_by_name", ctypes.c_void_p, ctypes.c_char_p)(b"slotpool"))
 
 
 @contextmanager
@@ -75,44 +96,68 @@ def captured_log() -> Iterator[list[str]]:
     """Collects the engine's error lines instead of printing them, for messages that would otherwise be lost."""
     lines: list[str] = []
 
-    @llama_cpp.llama_log_callback
     def collect(level: int, text: bytes, _: Any) -> None:
         if level == _ERROR_LEVEL:
             lines.append(text.decode("utf-8", "replace").strip())
         elif level == _CONTINUED_LEVEL and lines:
             lines[-1] += text.decode("utf-8", "replace").rstrip()
 
-    llama_cpp.llama_log_set(collect, ctypes.c_void_p(0))
+    callback = llama_cpp.llama_log_callback(collect)
+    llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
     try:
         yield lines
     finally:
         llama_cpp.llama_log_set(llama_cpp._logger.llama_log_callback, ctypes.c_void_p(0))
 
 
-def _function(name: str, result: Any = None, *arguments: Any) -> Callable[..., Any]:
-    # looked up through libllama's own handle, so it is the ggml that libllama uses; a prototype of our own leaves the
-    # one that llama-cpp-python may have set alone
-    found = getattr(llama_cpp.llama_cpp._lib, name)
-    prototype = ctypes.CFUNCTYPE(result, *arguments)
-    made: Callable[..., Any] = prototype(ctypes.cast(found, ctypes.c_void_p).value)
-    return made
+@contextmanager
+def model_defaults(**fields: Any) -> Iterator[None]:
+    """Within it, llama_cpp.Llama starts from model parameters with `fields` set: for what its own keywords do not reach.
+
+    `use_extra_bufts=False` keeps the CPU's experts in the file's layout instead of a repacked one.
+    """
+    make = llama_cpp.llama_cpp.llama_model_default_params
+
+    def changed() -> Any:
+        params = make()
+        for name, value in fields.items():
+            setattr(params, name, value)
+        return params
+
+    llama_cpp.llama_cpp.llama_model_default_params = changed
+    try:
+        yield
+    finally:
+        llama_cpp.llama_cpp.llama_model_default_params = make
 
 
-def _mapped_files() -> list[Path]:
+def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    # a prototype of our own leaves the one that llama-cpp-python may have set alone
+    return ctypes.CFUNCTYPE(result, *arguments)(function_address(name))
+
+
+def _device(index: int) -> Device:
+    handle = _function("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)(index)
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    size = ctypes.POINTER(ctypes.c_size_t)
+    _function("ggml_backend_dev_memory", None, ctypes.c_void_p, size, size)(handle, free, total)
+    kind = _function("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)(handle)
+    return Device(
+        name=_function("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)(handle).decode(),
+        description=_function("ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)(handle).decode("utf-8", "replace"),
+        type=_DEVICE_TYPES[kind] if kind < len(_DEVICE_TYPES) else f"type {kind}",
+        free_bytes=free.value,
+        total_bytes=total.value,
+    )
+
+
+def _mappings() -> Iterator[tuple[int, int, Path]]:
+    """Address ranges of this process that map a file: low, high, file. Empty where the system has no /proc."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
-        return []
-    lines = maps.read_text(errors="surrogateescape").splitlines()
-    return [Path(parts[5]) for parts in (line.split(maxsplit=5) for line in lines) if len(parts) == 6 and parts[5].startswith("/")]
-
-
-def _mapped_file(address: int) -> Path | None:
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        return None
+        return
     for line in maps.read_text(errors="surrogateescape").splitlines():
         parts = line.split(maxsplit=5)
-        low, high = (int(edge, 16) for edge in parts[0].split("-"))
-        if low <= address < high and len(parts) == 6:
-            return Path(parts[5])
-    return None
+        if len(parts) == 6 and parts[5].startswith("/"):
+            low, high = (int(edge, 16) for edge in parts[0].split("-"))
+            yield low, high, Path(parts[5])

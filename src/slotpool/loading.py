@@ -5,17 +5,21 @@ Everything that is not about the pool is llama-cpp-python's: every other keyword
 
 from __future__ import annotations
 
+import inspect
 import os
+import tempfile
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
 
 from slotpool import engine, model, plan, pool_stats
-from slotpool.errors import REFUSED, SlotpoolError, printable
+from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
+from slotpool.model import Model
 from slotpool.native import Session
 from slotpool.plan import Plan, Slots
 
@@ -30,23 +34,19 @@ class PooledLlama(llama_cpp.Llama):
         self.slotpool_plan = made
         self.slotpool_session: Session | None = None
         if not made.groups:
-            _construct(self, path, llama_options)
+            super().__init__(path, **llama_options)
             return
         with _loading:
-            self.slotpool_session = Session(plan.to_text(made))
+            session = Session(plan.to_text(made))
+            self.slotpool_session = session
             try:
                 engine.register_core()
-                _construct(self, path, llama_options)
+                super().__init__(path, **llama_options)
             except BaseException:
                 self.close()
                 raise
             finally:
-                self.slotpool_session_loaded()
-
-    def slotpool_session_loaded(self) -> None:
-        """Ends the time in which buffers and contexts belong to this model."""
-        if self.slotpool_session:
-            self.slotpool_session.loaded()
+                session.loaded()
 
     def eval(self, tokens: Sequence[int]) -> None:
         """As llama_cpp.Llama.eval; a failure of the pool is a SlotpoolError in its own words, and the pool survives it."""
@@ -59,11 +59,12 @@ class PooledLlama(llama_cpp.Llama):
             raise SlotpoolError(problem, exit_code=REFUSED) from error
 
     def close(self) -> None:
-        """Frees context, model and slots."""
+        """Frees context, model and slots. The counters go with them."""
         if hasattr(self, "_stack"):
             super().close()
-        if getattr(self, "slotpool_session", None):
-            self.slotpool_session.close()  # type: ignore[union-attr]
+        session = getattr(self, "slotpool_session", None)
+        if session is not None:
+            session.close()
             self.slotpool_session = None
 
 
@@ -74,17 +75,21 @@ def load(
     policy: str = "default",
     require_pool: bool = False,
     poison: bool = False,
+    repack: bool = True,
     **llama_options: Any,
 ) -> PooledLlama:
     """Loads a GGUF model with llama-cpp-python and a pool of `slots` slots per expert tensor.
 
     `slots`: a number, `all`, 0 (off) or `auto`. `policy` is one of `plan.POLICIES`. `require_pool` makes it an error when nothing
-    is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read shows (tests). All other keywords go to
-    llama_cpp.Llama; `n_threads` is all cores unless given, `verbose` is off.
+    is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read shows (tests). `repack=False` keeps what is
+    not pooled in the file's layout as well, so that plain and pooled runs go through the same kernels. All other keywords go to
+    llama_cpp.Llama; `n_threads` is all cores unless given (the engine's own default is half), `verbose` is off.
 
-    Raises SlotpoolError for a file that cannot be read, slots that one token cannot use, or nothing pooled with `require_pool`.
+    Raises SlotpoolError for a file that cannot be read, slots that one token cannot use, an unknown keyword, or nothing pooled
+    with `require_pool`.
     """
-    facts = model.read(Path(os.fsdecode(os.fspath(path))))
+    _check_options(llama_options)
+    facts = model.read(Path(os.fsdecode(path)))
     if facts.problems:
         raise SlotpoolError(facts.problems[0], where=printable(path), do="slotpool inspect lists all problems of the file.")
     made = plan.make(facts, slots, policy=policy, poison=poison)
@@ -92,7 +97,7 @@ def load(
         raise _nothing_pooled(made.reason, path)
     for warning in made.warnings:
         warnings.warn(warning, stacklevel=2)
-    llm = PooledLlama(os.fsdecode(os.fspath(path)), made, **_with_defaults(llama_options))
+    llm = _construct(path, facts, made, repack, llama_options)
     if require_pool and not read_stats(llm)["pooled_tensors"]:
         llm.close()
         raise _nothing_pooled("the loader put no expert tensor into the store", path)
@@ -112,19 +117,45 @@ def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
     return pool_stats.collect(llm.slotpool_plan, session.counts(), stored)
 
 
-def _with_defaults(llama_options: dict[str, Any]) -> dict[str, Any]:
-    return {"n_threads": engine.n_cores(), "verbose": False} | llama_options
+def _check_options(llama_options: dict[str, Any]) -> None:
+    # llama_cpp.Llama drops keywords it does not know without a word
+    known = [name for name in inspect.signature(llama_cpp.Llama.__init__).parameters if name not in ("self", "model_path", "kwargs")]
+    for name in llama_options:
+        if name not in known:
+            raise unknown("keyword", name, known, where="slotpool.load")
 
 
-def _construct(llm: PooledLlama, path: str, llama_options: dict[str, Any]) -> None:
-    if llama_options.get("verbose"):
-        llama_cpp.Llama.__init__(llm, path, **llama_options)
-        return
-    with engine.captured_log() as lines:
+def _construct(path: str | os.PathLike[str], facts: Model, made: Plan, repack: bool, llama_options: dict[str, Any]) -> PooledLlama:
+    options = {"verbose": False} | llama_options
+    options["n_threads"] = options.get("n_threads") or engine.n_cores()
+    with ExitStack() as stack:
+        lines = stack.enter_context(engine.captured_log()) if not options["verbose"] else []
+        if not repack:
+            stack.enter_context(engine.model_defaults(use_extra_bufts=False))
+        text = stack.enter_context(_path_for_engine(os.fsdecode(path), facts))
         try:
-            llama_cpp.Llama.__init__(llm, path, **llama_options)
+            return PooledLlama(text, made, **options)
         except (ValueError, RuntimeError) as error:
-            raise SlotpoolError(f"the engine could not load the model: {'; '.join(lines[-2:]) or error}", where=printable(path)) from error
+            reason = "; ".join(lines[-2:]) or str(error)
+            raise SlotpoolError(f"the engine could not load the model: {reason}", where=printable(path)) from error
+
+
+@contextmanager
+def _path_for_engine(path: str, facts: Model) -> Iterator[str]:
+    """A path that llama-cpp-python can encode: its own, or for bytes that are not UTF-8 a link that lives while it loads."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        with tempfile.TemporaryDirectory(prefix="slotpool-") as folder:
+            for file in facts.files:
+                _link(folder, file.shard, facts.n_shards).symlink_to(Path(file.path).absolute())
+            yield str(_link(folder, 0, facts.n_shards))
+        return
+    yield path
+
+
+def _link(folder: str, shard: int, n_shards: int) -> Path:
+    return Path(folder, f"model-{shard + 1:05d}-of-{n_shards:05d}.gguf" if n_shards > 1 else "model.gguf")
 
 
 def _nothing_pooled(reason: str, path: str | os.PathLike[str]) -> SlotpoolError:

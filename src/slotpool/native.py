@@ -19,11 +19,11 @@ CORE_PATH = Path(__file__).with_name("libslotpool.so")
 _TEXT_BYTES = 4096
 
 
+_PHASE_FIELDS = ("events", "lookups", "hits", "misses", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied", "bytes_saved")
+
+
 class _Phase(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_uint64)
-        for name in ("events", "lookups", "hits", "misses", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied", "bytes_saved")
-    )
+    _fields_ = tuple((name, ctypes.c_uint64) for name in _PHASE_FIELDS)
 
 
 class _Group(ctypes.Structure):
@@ -127,7 +127,7 @@ def core() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(CORE_PATH))
     except OSError as error:
-        raise SlotpoolError(f"expected the core library, found none: {error}", do="Install slotpool again (pip install slotpool).") from error
+        raise SlotpoolError(f"expected the core library, found none: {error}", do="Install slotpool again.") from error
     for name, result, arguments in _FUNCTIONS:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
@@ -265,7 +265,7 @@ def _decoded(text: Iterable[bytes]) -> str:
 
 
 def _phase(phase: _Phase) -> PhaseCounts:
-    return PhaseCounts(**{name: getattr(phase, name) for name, _ in _Phase._fields_})
+    return PhaseCounts(**{name: getattr(phase, name) for name in _PHASE_FIELDS})
 
 
 def _group(group: _Group) -> GroupCounts:

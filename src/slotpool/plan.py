@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from slotpool.errors import SlotpoolError, unknown
 from slotpool.model import ExpertTensor, Model
@@ -19,7 +20,9 @@ DECAY = 0.97
 PASSES = ("exps", "chexps")
 """Expert tensors of one layer with the same pass share a routing; chunk experts (grovemoe) are a pass of their own."""
 
-Slots = int | str
+_AUTO_OFF = "off: no device to pool on, and RAM suffices (slots would only double the memory)"
+
+Slots: TypeAlias = int | str
 """A number of slots per expert tensor, `all`, or `auto`; 0 is off."""
 
 
@@ -85,7 +88,7 @@ def make(model: Model, slots: Slots, *, policy: str = "default", poison: bool = 
     if not model.experts:
         return Plan(policy=name)
     if wanted == 0:
-        reason = "off: no device to pool on, RAM suffices (slots would only double the memory)" if slots == "auto" else "off: 0 slots asked for"
+        reason = _AUTO_OFF if slots == "auto" else "off: 0 slots asked for"
         return Plan(off=tuple(Off(tensor.name, reason) for tensor in model.experts), policy=name)
     _check_slots(model, wanted)
     groups = tuple(_group(layer, pass_, tensors, wanted, device) for (layer, pass_), tensors in _by_routing(model).items())

@@ -1,0 +1,40 @@
+# make demo: set up and run the demo.  make test: set up and run the tests.  The rest is for working on slotpool.
+PYTHON ?= python3
+SOURCES := pyproject.toml CMakeLists.txt $(shell find core src -type f -not -name '*.so' -not -path '*/__pycache__/*')
+
+.PHONY: demo test lint core bench clean
+
+demo: .venv/.slotpool
+	.venv/bin/slotpool demo
+
+test: .venv/.test
+	.venv/bin/python -m pytest
+
+lint: .venv/.lint
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/clang-format --dry-run --Werror $$(find core tests -name '*.cpp' -o -name '*.h')
+
+# the core alone, warnings are errors
+core:
+	cmake -S . -B build/core -DSLOTPOOL_WERROR=ON
+	cmake --build build/core --parallel
+
+bench: .venv/.test
+	.venv/bin/python -m benchmarks
+
+clean:
+	rm -rf .venv build
+
+.venv/.slotpool: $(SOURCES)
+	PYTHON=$(PYTHON) scripts/setup.sh
+	touch $@
+
+.venv/.test: $(SOURCES)
+	PYTHON=$(PYTHON) scripts/setup.sh test
+	touch $@ .venv/.slotpool
+
+.venv/.lint: $(SOURCES)
+	PYTHON=$(PYTHON) scripts/setup.sh test,lint
+	touch $@ .venv/.test .venv/.slotpool

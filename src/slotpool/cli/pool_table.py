@@ -1,0 +1,62 @@
+"""Prints what the pool did: a row per layer and a total, from the stats document alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slotpool.cli.output import print_line, print_table
+from slotpool.pool_stats import Layer, Stats
+from slotpool.sizes import format_bytes
+
+_HEADER = ("layer", "slots", "lookups", "hits", "misses", "hit rate", "copied", "saved")
+
+
+def print_pool_table(stats: Stats) -> None:
+    """The table of layers, the total, and a line per reason where something is off."""
+    layers = stats["layers"]
+    print_table(_HEADER, [*map(_row, layers), _total(stats)], right=_HEADER)
+    for reason, count in _reasons(stats).items():
+        print_line(f"{count} of {stats['expert_tensors']} expert tensors {reason}")
+
+
+def summary(stats: Stats) -> str:
+    """One line: whether the pool was used, and how well; or why it was off."""
+    if not stats["pooled_tensors"]:
+        reason = stats["tensors"][0]["reason"] if stats["tensors"] else "off: the model has no expert tensors (a dense model)"
+        return f"pool {reason}"
+    return (
+        f"pool {stats['pooled_tensors']} of {stats['expert_tensors']} expert tensors, {format_bytes(stats['slot_bytes'])} of slots, "
+        f"hit rate {stats['hit_rate']:.1%} of {stats['lookups']} lookups, {format_bytes(stats['bytes_copied'])} copied, "
+        f"{format_bytes(stats['bytes_saved'])} saved, {stats['refused']} refused (prompts take the stock path)"
+    )
+
+
+def _row(layer: Layer) -> tuple[str, ...]:
+    name = str(layer["layer"]) if layer["pass"] == "exps" else f"{layer['layer']} {layer['pass']}"
+    return (
+        name,
+        f"{layer['slots']}/{layer['n_expert']}",
+        *_counts(layer["lookups"], layer["hits"], layer["misses"]),
+        *map(format_bytes, (layer["bytes_copied"], layer["bytes_saved"])),
+    )
+
+
+def _total(stats: Stats) -> tuple[str, ...]:
+    return (
+        "total",
+        format_bytes(stats["slot_bytes"]),
+        *_counts(stats["lookups"], stats["hits"], stats["misses"]),
+        *map(format_bytes, (stats["bytes_copied"], stats["bytes_saved"])),
+    )
+
+
+def _counts(lookups: int, hits: int, misses: int) -> Sequence[str]:
+    return (str(lookups), str(hits), str(misses), f"{hits / lookups:.1%}" if lookups else "-")
+
+
+def _reasons(stats: Stats) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for tensor in stats["tensors"]:
+        if tensor["state"] == "off":
+            found[tensor["reason"]] = found.get(tensor["reason"], 0) + 1
+    return found

@@ -1,0 +1,141 @@
+"""`slotpool run`: text from a model with the pool on; what it did and how fast, as lines or as one JSON document."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slotpool.cli.output import json_option, print_json, print_note
+from slotpool.cli.pool_options import pool_options
+from slotpool.errors import REFUSED, SlotpoolError
+from slotpool.plan import Slots
+from slotpool.pool_stats import Stats
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run: a model, the pool's options, a prompt and how to go on from it."""
+
+    model: Path
+    prompt: str
+    n_tokens: int
+    temperature: float
+    seed: int
+    ctx: int | None
+    threads: int | None
+    chat: bool
+    slots: Slots
+    policy: str
+    require_pool: bool
+    repack: bool
+
+
+@click.command("run")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-p", "--prompt", help="The prompt, taken as it is (no chat template unless --chat).")
+@click.option("-f", "--file", "prompt_file", type=click.Path(path_type=Path), help="Read the prompt from a file; - is stdin.")
+@click.option("-n", "n_tokens", type=click.IntRange(0), default=128, show_default=True, help="Tokens to generate at most.")
+@click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 is greedy.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For temperatures above 0.")
+@click.option("--ctx", type=click.IntRange(1), help="Context in tokens.  [default: 4096, at most what the model was trained for]")
+@click.option("--threads", type=click.IntRange(1), help="[default: all cores]")
+@click.option("--chat", is_flag=True, help="Put the prompt into the model's chat template.")
+@click.option("--repack/--no-repack", default=True, help="Let the engine repack experts that are not pooled.  [default: repack]")
+@pool_options("auto")
+@json_option
+def command(prompt: str | None, prompt_file: Path | None, as_json: bool, **options: Any) -> None:
+    """Generate text from MODEL with the pool on.
+
+    The text goes to stdout as it comes, one line about the pool and the speeds to stderr. With --json stdout is one document:
+    text, tokens (generated ids only), prompt_tps, generation_tps, steady_tps (after the 64th token), ttft_ms, stats.
+    """
+    request = Request(prompt=_prompt(prompt, prompt_file), **options)
+    document = run(request, stream=not as_json)
+    if as_json:
+        print_json(document)
+    else:
+        print_note(_summary(document))
+
+
+def run(request: Request, *, stream: bool) -> dict[str, Any]:
+    """Runs the request and returns the document of `slotpool run --json`; with `stream` the text goes to stdout as it comes.
+
+    Raises SlotpoolError when the pool was planned and not one lookup reached it: such a run looks healthy and proves nothing.
+    """
+    from slotpool import generation, loading  # the engine takes a second to import: not for --help
+
+    started = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        llm = loading.load(
+            request.model,
+            request.slots,
+            policy=request.policy,
+            require_pool=request.require_pool,
+            repack=request.repack,
+            n_ctx=request.ctx or _default_ctx(request.model),
+            n_threads=request.threads,
+            n_threads_batch=request.threads,
+        )
+    for warning in caught:
+        print_note(f"warning: {warning.message}")
+    load_ms = 1000 * (time.perf_counter() - started)
+    try:
+        ids = generation.apply_chat(llm, request.prompt) if request.chat else generation.tokenize(llm, request.prompt)
+        sampling = generation.Sampling(request.temperature, request.seed)
+        made = generation.generate(llm, ids, request.n_tokens, sampling, _print_piece if stream else lambda _: None)
+        stats = loading.read_stats(llm)
+    finally:
+        llm.close()
+    if stream:
+        print(flush=True)
+    _check_used(stats, len(made.tokens))
+    return vars(made) | {"tokens": list(made.tokens), "load_ms": load_ms, "stats": stats}
+
+
+def _check_used(stats: Stats, n_generated: int) -> None:
+    if stats["pooled_tensors"] and n_generated > 1 and not stats["lookups"]:
+        raise SlotpoolError(
+            "expected lookups in the pool, found none: it was planned and never used",
+            do="slotpool doctor shows whether two copies of ggml are loaded.",
+            exit_code=REFUSED,
+        )
+
+
+def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
+    if (prompt is None) == (prompt_file is None):
+        raise SlotpoolError(f"expected one of --prompt and --file, found {'none' if prompt is None else 'both'}", where="slotpool run")
+    if prompt is not None:
+        return prompt
+    if str(prompt_file) == "-":
+        return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    return Path(str(prompt_file)).read_text("utf-8", "surrogateescape")
+
+
+def _default_ctx(path: Path) -> int:
+    from slotpool.model import read
+
+    facts = read(path)
+    trained = facts.metadata.get(f"{facts.architecture}.context_length")
+    return min(4096, trained) if isinstance(trained, int) and trained > 0 else 4096
+
+
+def _print_piece(piece: str) -> None:
+    print(piece, end="", flush=True)
+
+
+def _summary(document: dict[str, Any]) -> str:
+    from slotpool.cli.pool_table import summary
+
+    speeds = ", ".join(
+        f"{name} {document[key]:.1f} tokens/s"
+        for name, key in (("prompt", "prompt_tps"), ("generation", "generation_tps"), ("steady", "steady_tps"))
+        if document[key]
+    )
+    return f"slotpool: {summary(document['stats'])}; {len(document['tokens'])} tokens{', ' + speeds if speeds else ''}"
