@@ -1,0 +1,14 @@
+"""Runs the benchmarks named on the command line, or all, and prints each figure with its record's file."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import bookkeeping, decode_resident, record
+
+ALL = {"bookkeeping": bookkeeping, "decode_resident": decode_resident}
+
+for name in sys.argv[1:] or ALL:
+    if name not in ALL:
+        sys.exit(f'unknown benchmark "{name}" (valid: {", ".join(ALL)})')
+    print(ALL[name].line(ALL[name].run()), f"[{record.RECORDS.name}/{name}.jsonl]", flush=True)
