@@ -1,3 +1,4 @@
+// Fills the table of ggml functions from one library; a missing symbol is an error that names it.
 #include "abi/ggml_api.h"
 #include "os/library.h"
 

@@ -1,3 +1,4 @@
+// The C interface over the slot table alone: simulator, benchmarks and property tests come in here.
 #include "pool/pool.h"
 #include "slotpool.h"
 

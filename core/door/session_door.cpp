@@ -1,3 +1,4 @@
+// The C interface over sessions: open, load, read the counters, close.
 #include "backend/pool_backend.h"
 #include "backend/registry.h"
 #include "door/text.h"

@@ -1,3 +1,4 @@
+// Loaded libraries on Linux: dladdr, dlopen and the list of loaded objects.
 #include <dlfcn.h>
 #include <link.h>
 

@@ -1,3 +1,4 @@
+// Anonymous memory on Linux: mmap, with huge pages asked for.
 #include <sys/mman.h>
 
 #include "os/memory.h"
