@@ -8,9 +8,10 @@ namespace slotpool::pool_backends {
 namespace {
 
 std::mutex g_mutex;
+// never destroyed: a program may free its contexts after our statics would be gone
 std::vector<Dispatch *> &live() {
-    static std::vector<Dispatch *> all;
-    return all;
+    static auto *const all = new std::vector<Dispatch *>;
+    return *all;
 }
 
 }  // namespace

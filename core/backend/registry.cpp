@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <mutex>
 
 #include "os/library.h"
@@ -23,9 +22,10 @@ struct State {
     std::string last_error;
 };
 
+// never destroyed: a program may free its models after our statics would be gone
 State &state() {
-    static State the_state;
-    return the_state;
+    static State *const the_state = new State;
+    return *the_state;
 }
 
 // ---- registry ----
@@ -92,9 +92,11 @@ bool open_environment_plan(std::string &error) {
         return false;
     }
     std::ifstream file(path, std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    std::string text(kMaxPlanBytes + 1, '\0');  // one byte more than allowed: parse_plan refuses it, however large the file
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
     Plan plan;
-    if (!file) error = std::string("Expected a readable plan file, found none - at ") + path;
+    if (!file.eof() && text.empty()) error = std::string("Expected a readable plan file, found none - at ") + path;
     if (!error.empty() || !parse_plan(text.data(), text.size(), plan, error)) return false;
     if (plan.groups.empty()) {
         error = std::string("Expected a plan with at least one group, found none - at ") + path;

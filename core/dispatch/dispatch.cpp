@@ -69,7 +69,13 @@ abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &s
     const abi::Tensor *ids = node->src[2];
     LayerPool *pool = layer_pool(stored);
     const auto group = static_cast<std::size_t>(stored.planned->group);
-    if (pool == nullptr || ids->ne[0] * ids->ne[1] == 0 || is_refused_ubatch(group)) {
+    if (pool == nullptr || is_refused_ubatch(group)) {
+        add(node);
+        return abi::Status::success;
+    }
+    reach(group);
+    // a last layer without output rows has no routing to serve
+    if (ids->ne[0] * ids->ne[1] == 0) {
         add(node);
         return abi::Status::success;
     }
@@ -87,7 +93,6 @@ abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &s
         pending_.clear();
         return abi::Status::failed;
     }
-    reached_[group] = ubatch_;
     if (!pool->is_in_slots()) {
         add(node);
         return abi::Status::success;
@@ -97,6 +102,11 @@ abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &s
     pooled->src[2] = clone(row_ids_tensor(*ids, pool->slot_ids()));
     add(pooled);
     return abi::Status::success;
+}
+
+void Dispatch::reach(std::size_t group) {
+    if (reached_[group] != ubatch_) counts_->groups[group].pooled.add(1);
+    reached_[group] = ubatch_;
 }
 
 LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {

@@ -37,6 +37,7 @@ class Dispatch {
     abi::Status add_expert_matmul(abi::Tensor *node, const StoredTensor &stored);
     LayerPool *layer_pool(const StoredTensor &stored);
     bool is_refused_ubatch(std::size_t group) const;
+    void reach(std::size_t group);  // the ubatch is small enough for this group: counted once
     Phase phase(std::int64_t n_tokens);
     bool is_pending(const abi::Tensor *tensor) const;
     void add(abi::Tensor *node);

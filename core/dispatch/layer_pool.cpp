@@ -65,7 +65,7 @@ bool LayerPool::serve(const StoredTensor &stored, const Routing &routing, std::u
         event_served_.assign(event_served_.size(), false);
         fill_misses();
         map_rows();
-        count(phase, ubatch);
+        count(phase);
         event_ubatch_ = ubatch;
     }
     event_served_[index] = true;
@@ -89,7 +89,7 @@ void LayerPool::map_rows() {
     for (std::size_t row = 0; row < event_.ids.size(); row++) slot_ids_[row] = slot_of_expert_[static_cast<std::size_t>(event_.ids[row])];
 }
 
-void LayerPool::count(Phase phase, std::uint64_t ubatch) {
+void LayerPool::count(Phase phase) {
     std::uint64_t hits = 0;
     std::uint64_t copied = 0;
     std::uint64_t rows_hit = 0;
@@ -109,7 +109,6 @@ void LayerPool::count(Phase phase, std::uint64_t ubatch) {
     counts.rows_cpu.add(is_in_slots_ ? 0 : n_rows);
     counts.bytes_copied.add(copied * slab_bytes_);
     counts.bytes_saved.add(is_in_slots_ ? hits * slab_bytes_ : 0);
-    if (ubatch != event_ubatch_) counts_.pooled.add(1);
 }
 
 abi::Tensor *LayerPool::slot_tensor(const StoredTensor &stored) { return &slot_tensors_[static_cast<std::size_t>(index_of(stored))]; }

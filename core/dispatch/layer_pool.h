@@ -53,7 +53,7 @@ class LayerPool {
     int index_of(const StoredTensor &stored) const;
     void fill_misses();
     void map_rows();
-    void count(Phase phase, std::uint64_t ubatch);
+    void count(Phase phase);
 
     std::vector<const StoredTensor *> tensors_;
     std::vector<std::uint64_t> serials_;

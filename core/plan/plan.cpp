@@ -6,7 +6,6 @@
 namespace slotpool {
 namespace {
 
-constexpr std::size_t kMaxPlanBytes = 16U << 20;
 constexpr long long kMaxExperts = 1 << 16;
 constexpr long long kMaxLayers = 1 << 16;
 constexpr long long kMaxSlabBytes = 1LL << 40;

@@ -18,6 +18,8 @@
 
 namespace slotpool {
 
+constexpr std::size_t kMaxPlanBytes = 16U << 20;
+
 struct PlannedTensor {
     std::string name;
     std::string role;

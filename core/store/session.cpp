@@ -77,9 +77,10 @@ struct Table {
     int next = 1;
 };
 
+// never destroyed: a program may free its models after our statics would be gone
 Table &table() {
-    static Table the_table;
-    return the_table;
+    static Table *const the_table = new Table;
+    return *the_table;
 }
 
 }  // namespace

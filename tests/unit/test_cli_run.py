@@ -79,7 +79,9 @@ def test_run_reads_a_prompt_from_a_file(model: Path, tmp_path: Path, capsys: pyt
 
 
 def test_run_samples_with_a_seed(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seeds = [document(capsys, "run", model, "-p", "a", "-n", 12, "--temperature", 5, "--seed", seed, "--json")["tokens"] for seed in (1, 1, 2)]
+    seeds = [
+        document(capsys, "run", model, "-p", "a", "-n", 12, "--temperature", 5, "--seed", seed, "--json")["tokens"] for seed in (1, 1, 2)
+    ]
     assert seeds[0] == seeds[1] != seeds[2]
 
 

@@ -55,7 +55,8 @@ def _find_misplaced(file: GgufFile, overlapping: set[str], findings: Findings) -
         elif expected not in (None, tensor.offset) and tensor.name not in overlapping:
             findings.add("order", f"{quoted(tensor.name)} lies at byte {tensor.offset}, llama.cpp expects it at {expected}")
         end = tensor.offset + tensor.n_bytes
-        expected = end + -end % file.alignment if tensor.is_sized else None
+        is_reliable = tensor.is_sized and tensor.name not in overlapping
+        expected = end + -end % file.alignment if is_reliable else None
 
 
 def name_problems(files: Sequence[GgufFile]) -> tuple[str, ...]:

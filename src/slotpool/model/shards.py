@@ -98,4 +98,5 @@ def _check_numbers(files: tuple[GgufFile, ...], n_shards: int, findings: Finding
     claims = {file.number(Keys.Split.LLM_KV_SPLIT_TENSORS_COUNT) for file in files if file.shard == 0}
     if len(files) == n_shards and all(file.is_complete for file in files) and claims != {total}:
         claim = next(iter(claims))
-        findings.add("tensors", f"the shards hold {total} tensors, expected {claim} (split.tensors.count of the first)")
+        expected = "found no number" if claim is None else f"expected {claim}"
+        findings.add("tensors", f"the shards hold {total} tensors, {expected} (split.tensors.count of the first)")

@@ -1,0 +1,54 @@
+"""Decayed frequency, as a plain list of scores. Knows no recency and keeps no order: it looks at every slot to find the smallest.
+
+Source of the formula: the score of an expert is the sum, over the events that asked for it, of decay^(events since), which is
+the reference frequency of LRFU (Lee et al., "LRFU: a spectrum of policies that subsumes the LRU and LFU policies", IEEE
+Transactions on Computers 50(12), 2001) with one event as the unit of time: decay 1 is LFU, and a decay of at most 1/2 puts the
+most recent event first.
+"""
+
+from __future__ import annotations
+
+from slotpool.policies.policy import NONE, PoolView
+
+UNIT_LIMIT = 1e100
+"""Above this the scores are rescaled, long before a double overflows. Part of the specification: rescaling rounds."""
+
+
+class Decay:
+    """The victim is the slot whose expert has the smallest score, the lower slot on a tie.
+
+    Scores are kept for experts without a slot too. They are stored in units of decay^t: instead of shrinking all scores in every
+    event, what one event adds grows, so that only the experts asked for change. The core does the same operations on the same
+    doubles in the same order, so both agree bit for bit.
+    """
+
+    def __init__(self, decay: float, n_expert: int, n_slots: int) -> None:
+        self._growth = 1.0 / decay
+        self._unit = 1.0  # what one event adds
+        self._scores = [0.0] * n_expert
+        self._n_slots = n_slots
+
+    def begin_event(self) -> None:
+        """All that was asked for so far counts less, by the decay."""
+        self._unit *= self._growth
+        if self._unit > UNIT_LIMIT:
+            self._scores = [score / self._unit for score in self._scores]
+            self._unit = 1.0
+
+    def asked(self, expert: int) -> None:
+        """The expert's score grows by one event."""
+        self._scores[expert] += self._unit
+
+    def hit(self, expert: int, slot: int) -> None:
+        """Counted by asked()."""
+
+    def admitted(self, expert: int, slot: int) -> None:
+        """Counted by asked()."""
+
+    def evicted(self, expert: int, slot: int) -> None:
+        """The score stays: an expert that comes back is known."""
+
+    def victim(self, view: PoolView) -> int:
+        """The slot of the lowest score that may be taken."""
+        slots = [slot for slot in range(self._n_slots) if view.is_victim(slot)]
+        return min(slots, key=lambda slot: (self._scores[view.expert_in(slot)], slot), default=NONE)

@@ -1,0 +1,155 @@
+"""The pool's specification: a slot table in plain lists that `core/pool` must equal event by event.
+
+Made to be read, not to be fast: the simulator runs on the core, and the tests compare the core with this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slotpool.errors import SlotpoolError
+from slotpool.policies.policy import NONE, Policy
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What an event found for one distinct expert: its slot (-1: none could be taken), whom it displaced (-1: nobody).
+
+    `n_rows` is how often the event asks for the expert. Field by field the same as `slotpool.native.Lookup`.
+    """
+
+    expert: int
+    slot: int
+    evicted: int
+    n_rows: int
+    is_hit: bool
+
+
+class ReferencePool:
+    """The slots of one group of expert tensors.
+
+    An expert has at most one slot and a slot at most one expert. A slot that is being filled is not a hit and not a victim. No
+    expert of an event is evicted by it. A pinned expert is never evicted.
+    """
+
+    def __init__(self, n_expert: int, n_slots: int, policy: Policy) -> None:
+        """`policy` must be made for the same numbers. Raises SlotpoolError unless n_slots is in [1, n_expert]."""
+        if not 1 <= n_slots <= n_expert:
+            raise SlotpoolError(f"expected 1 to {n_expert} slots for {n_expert} experts, found {n_slots}")
+        self._n_expert = n_expert
+        self._policy = policy
+        self._experts = [NONE] * n_slots  # by slot
+        self._filling: set[int] = set()  # slots
+        self._pinned: set[int] = set()  # slots
+        self._used: set[int] = set()  # slots the current event hit or took
+
+    def event(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
+        """Looks up the experts of one event and takes slots for the misses; one Lookup per distinct expert, in order of appearance.
+
+        Every expert is looked up in the table as the event found it. The policy hears of all experts asked for, then of the hits.
+        Then the misses are admitted in order of appearance. The slots they take are being filled until publish(), or are published
+        at the end of the event with `publish`. Raises ValueError, and changes nothing, when an id is outside [0, n_expert).
+        """
+        for expert in ids:
+            self._check_expert(expert)
+        asked = list(dict.fromkeys(ids))
+        hits = {expert: self.find(expert) for expert in asked if self.find(expert) != NONE}
+        self._tell(asked, hits)
+        lookups = []
+        for expert in asked:
+            slot, evicted = (hits[expert], NONE) if expert in hits else self._admit(expert)
+            lookups.append(Lookup(expert, slot, evicted, list(ids).count(expert), expert in hits))
+        if publish:
+            self._publish_all(lookups)
+        return lookups
+
+    def find(self, expert: int) -> int:
+        """Slot that holds the expert's bytes, NONE when none does. Not a use: no policy hears of it."""
+        self._check_expert(expert)
+        slot = self._slot_of(expert)
+        return NONE if slot in self._filling else slot
+
+    def publish(self, slot: int) -> None:
+        """The slot's bytes are there. Raises ValueError for a slot that is not being filled."""
+        self._check_filling(slot)
+        self._filling.remove(slot)
+
+    def abandon(self, slot: int) -> None:
+        """The slot's bytes will not come: it is free again. Raises ValueError for a slot that is not being filled."""
+        self._check_filling(slot)
+        self._release(slot)
+
+    def evict(self, expert: int) -> bool:
+        """Frees the expert's slot. False when it is not resident, pinned or being filled."""
+        slot = self.find(expert)
+        if slot == NONE or slot in self._pinned:
+            return False
+        self._release(slot)
+        return True
+
+    def pin(self, expert: int) -> bool:
+        """Keeps a resident expert from being evicted. False when it is not resident, or still being filled."""
+        slot = self.find(expert)
+        if slot != NONE:
+            self._pinned.add(slot)
+        return slot != NONE
+
+    def unpin(self, expert: int) -> None:
+        """Undoes pin()."""
+        self._pinned.discard(self.find(expert))
+
+    def is_victim(self, slot: int) -> bool:
+        """Whether a policy may name the slot: it holds an expert and is not being filled, pinned or used by the current event."""
+        return self._experts[slot] != NONE and slot not in self._filling | self._pinned | self._used
+
+    def expert_in(self, slot: int) -> int:
+        """The expert that has the slot, filled or being filled; NONE for a free slot."""
+        return self._experts[slot]
+
+    def _tell(self, asked: Iterable[int], hits: dict[int, int]) -> None:
+        self._policy.begin_event()
+        for expert in asked:
+            self._policy.asked(expert)
+        for expert, slot in hits.items():
+            self._policy.hit(expert, slot)
+        self._used = set(hits.values())
+
+    def _admit(self, expert: int) -> tuple[int, int]:
+        if expert in self._experts:  # on its way already: not a hit, not admitted twice
+            return NONE, NONE
+        evicted = NONE
+        if NONE not in self._experts:
+            victim = self._policy.victim(self)
+            if victim == NONE:
+                return NONE, NONE
+            evicted = self._experts[victim]
+            self._release(victim)
+        slot = self._experts.index(NONE)  # the lowest free slot
+        self._experts[slot] = expert
+        self._filling.add(slot)
+        self._used.add(slot)
+        self._policy.admitted(expert, slot)
+        return slot, evicted
+
+    def _release(self, slot: int) -> None:
+        self._policy.evicted(self._experts[slot], slot)
+        self._experts[slot] = NONE
+        self._filling.discard(slot)
+        self._pinned.discard(slot)
+
+    def _publish_all(self, lookups: Iterable[Lookup]) -> None:
+        for lookup in lookups:
+            if lookup.slot != NONE and not lookup.is_hit:
+                self.publish(lookup.slot)
+
+    def _slot_of(self, expert: int) -> int:
+        return self._experts.index(expert) if expert in self._experts else NONE
+
+    def _check_expert(self, expert: int) -> None:
+        if not 0 <= expert < self._n_expert:
+            raise ValueError(f"expected expert ids from 0 to {self._n_expert - 1}, found {expert}")
+
+    def _check_filling(self, slot: int) -> None:
+        if slot not in self._filling:
+            raise ValueError(f"expected a slot that is being filled, found {slot}")

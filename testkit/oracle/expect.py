@@ -1,0 +1,118 @@
+"""The numbers a pooled run must show, worked out from the routing and the Python reference pool alone.
+
+The rules it knows: a group serves an ubatch when min(k * tokens, n_expert) <= slots, else the ubatch is refused; the last layer,
+which has the output rows only, follows its ubatch; more than eight tokens are a prompt; on the CPU every miss is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from slotpool.native import GroupCounts, PhaseCounts
+from slotpool.plan import Group, Plan
+from slotpool.policies import Lookup, ReferencePool, make_policy
+from testkit import syn
+
+from .routing import Ids, Place, Ubatch
+from .script import Steps, batches
+
+GENERATION_TOKENS = 8
+"""An ubatch of more tokens is a prompt."""
+
+
+def expected_counts(plan: Plan, *contexts: Sequence[Ubatch]) -> list[GroupCounts]:
+    """The counters of every group of the plan, after the ubatches of each context; contexts have pools of their own."""
+    counts = [_nothing(group) for group in plan.groups]
+    for ubatches in contexts:
+        counts = [_added(sofar, _group_counts(plan, group, ubatches)) for sofar, group in zip(counts, plan.groups, strict=True)]
+    return counts
+
+
+def total(counts: Sequence[GroupCounts]) -> tuple[PhaseCounts, PhaseCounts, int]:
+    """Generation, prompt and refused over all groups."""
+    generation = sum((group.generation for group in counts), PhaseCounts())
+    prompt = sum((group.prompt for group in counts), PhaseCounts())
+    return generation, prompt, sum(group.refused for group in counts)
+
+
+def rigged_ubatches(spec: syn.Spec, steps: Steps, n_ubatch: int) -> list[Ubatch]:
+    """The routing of a rigged model, from its formula: one sequence, batches cut every `n_ubatch` tokens."""
+
+    def ids(layer: int, token: int) -> tuple[int, ...]:
+        return syn.rigged_ids(spec, layer, token)
+
+    return known_ubatches(syn.moe_layers(spec), ids, spec.n_expert_used, steps, n_ubatch)
+
+
+def known_ubatches(layers: Sequence[int], ids_of: object, k: int, steps: Steps, n_ubatch: int) -> list[Ubatch]:
+    """The routing of a model whose ids are a function of (layer, token)."""
+    assert callable(ids_of)
+    made = []
+    for batch in batches(steps):
+        for first in range(0, len(batch.tokens), n_ubatch):
+            rows = range(first, min(first + n_ubatch, len(batch.tokens)))
+            outputs = [row for row in rows if batch.has_output(row)]
+            ids: dict[Place, Ids] = {}
+            for layer in layers:
+                chosen = [ids_of(layer, batch.tokens[row]) for row in (outputs if layer == layers[-1] else rows)]
+                ids[layer, "exps"] = np.array(chosen, np.int32).reshape(len(chosen), k)
+            made.append(Ubatch(len(rows), ids))
+    return made
+
+
+def _group_counts(plan: Plan, group: Group, ubatches: Sequence[Ubatch]) -> GroupCounts:
+    pool = ReferencePool(group.n_expert, group.slots, make_policy(plan.policy, plan.decay, group.n_expert, group.slots))
+    counts = _nothing(group)
+    for ubatch in ubatches:
+        ids = ubatch.ids[group.layer, group.pass_]
+        if min(ids.shape[1] * ubatch.n_tokens, group.n_expert) > group.slots:
+            counts = replace(counts, refused=counts.refused + 1)
+        elif len(ids):
+            served = _served(pool.event(ids.ravel().tolist()), ids.size, group.slab_bytes)
+            counts = _added(counts, _in_phase(group, served, ubatch.n_tokens))
+    return counts
+
+
+def _served(lookups: Sequence[Lookup], n_rows: int, slab_bytes: int) -> PhaseCounts:
+    hits = [lookup for lookup in lookups if lookup.is_hit]
+    n_misses, rows_hit = len(lookups) - len(hits), sum(lookup.n_rows for lookup in hits)
+    return PhaseCounts(
+        events=1,
+        lookups=len(lookups),
+        hits=len(hits),
+        misses=n_misses,
+        rows_hit=rows_hit,
+        rows_copy=n_rows - rows_hit,
+        rows_cpu=0,
+        bytes_copied=n_misses * slab_bytes,
+        bytes_saved=len(hits) * slab_bytes,
+    )
+
+
+def _in_phase(group: Group, served: PhaseCounts, n_tokens: int) -> GroupCounts:
+    nothing = _nothing(group)
+    return replace(nothing, prompt=served) if n_tokens > GENERATION_TOKENS else replace(nothing, generation=served)
+
+
+def _nothing(group: Group) -> GroupCounts:
+    return GroupCounts(
+        layer=group.layer,
+        pass_=group.pass_,
+        device=group.device,
+        slots=group.slots,
+        n_expert=group.n_expert,
+        n_tensors=len(group.tensors),
+        slab_bytes=group.slab_bytes,
+        refused=0,
+        generation=PhaseCounts(),
+        prompt=PhaseCounts(),
+    )
+
+
+def _added(counts: GroupCounts, more: GroupCounts) -> GroupCounts:
+    return replace(
+        counts, refused=counts.refused + more.refused, generation=counts.generation + more.generation, prompt=counts.prompt + more.prompt
+    )

@@ -1,0 +1,109 @@
+"""The oracle: what unmodified llama.cpp gives for the same file, tokens and shapes.
+
+It runs in a process of its own that never loads slotpool's core, so no bug of ours can reach it. Every case runs once: results
+are kept by (file, setup, steps).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+
+from .engine import Bits, EngineError, Model, running
+from .routing import Observer, Ubatch
+from .script import Setup, Step, Steps
+
+_CPU_BUFFERS = frozenset({"CPU", "CPU_Mapped"})
+
+
+@dataclass
+class Oracle:
+    """Plain llama.cpp, to be used in a with block."""
+
+    _logits: dict[tuple[Path, Setup, Steps], list[Bits]] = field(default_factory=dict)
+    _routing: dict[tuple[Path, Setup, Steps], list[Ubatch]] = field(default_factory=dict)
+    n_runs: int = 0
+
+    def __post_init__(self) -> None:
+        self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+    def logits(self, path: Path, setup: Setup, steps: Steps) -> list[Bits]:
+        """Bits of one array per batch."""
+        case = (path, _as_plain(setup), steps)
+        if case not in self._logits:
+            self.n_runs += 1
+            self._logits[case] = self._process.submit(run, *case).result()
+        return self._logits[case]
+
+    def routing(self, path: Path, setup: Setup, steps: Steps) -> list[Ubatch]:
+        """The experts that every ubatch asked for."""
+        case = (path, _as_plain(setup), steps)
+        if case not in self._routing:
+            self._routing[case] = self._process.submit(observe, *case).result()
+        return self._routing[case]
+
+    def greedy(self, path: Path, setup: Setup, prompt: tuple[int, ...], n_tokens: int) -> list[int]:
+        """The most likely tokens after a prompt."""
+        return self._process.submit(generate, path, setup, prompt, n_tokens).result()
+
+    def forget(self, path: Path) -> None:
+        """Drops what is known of a file that is about to go."""
+        self._logits = {case: bits for case, bits in self._logits.items() if case[0] != path}
+        self._routing = {case: seen for case, seen in self._routing.items() if case[0] != path}
+
+    def __enter__(self) -> Oracle:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.shutdown()
+
+
+_loaded: dict[tuple[Path, str, bool], Model] = {}
+"""In the oracle's process: the model it used last."""
+
+
+def run(path: Path, setup: Setup, steps: tuple[Step, ...]) -> list[Bits]:
+    """In the oracle's process: the logits."""
+    with running(_model(path, setup), setup) as context:
+        return context.run(steps)
+
+
+def observe(path: Path, setup: Setup, steps: tuple[Step, ...]) -> list[Ubatch]:
+    """In the oracle's process: the routing."""
+    observer = Observer()
+    with running(_model(path, setup), setup, observer) as context:
+        context.run(steps)
+    return observer.ubatches()
+
+
+def generate(path: Path, setup: Setup, prompt: tuple[int, ...], n_tokens: int) -> list[int]:
+    """In the oracle's process: greedy tokens."""
+    with running(_model(path, setup), setup) as context:
+        return context.greedy(prompt, n_tokens)
+
+
+def _model(path: Path, setup: Setup) -> Model:
+    key = (path, setup.load_mode, setup.repack)
+    if key not in _loaded:
+        for model in _loaded.values():
+            model.close()
+        _loaded.clear()
+        _check_alone()
+        model = Model(path, setup)
+        if not setup.repack and not model.buffers <= _CPU_BUFFERS:
+            raise EngineError(f"expected the oracle's weights in {sorted(_CPU_BUFFERS)}, got {sorted(model.buffers)}")
+        _loaded[key] = model
+    return _loaded[key]
+
+
+def _check_alone() -> None:
+    if "libslotpool" in Path("/proc/self/maps").read_text(errors="replace"):
+        raise EngineError("expected the oracle's process to be plain llama.cpp, found slotpool's core in it")
+
+
+def _as_plain(setup: Setup) -> Setup:
+    """What cannot change a plain run's logits is not part of its name: the graphs are the same, reused or not, split or not."""
+    return replace(setup, reuse_graphs=True, one_node_at_a_time=False, keeps_log=False)

@@ -1,0 +1,300 @@
+"""The plan file: what `slotpool.plan` writes the core reads, and what the core does not know it refuses, with line and reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slotpool import plan
+from slotpool.errors import SlotpoolError
+from slotpool.model import ROLES, ExpertTensor, Model
+from slotpool.native import GroupCounts, Session
+
+ROOT = Path(__file__).parents[2]
+HEAD = "slotpool-plan 1\n"
+GROUP = "group layer=0 pass=exps device=CPU slots=4 n_expert=8\n"
+TENSOR = "tensor blk.0.ffn_up_exps.weight role=up slab=64\n"
+SOON = 10.0
+"""Seconds. Any refusal takes a fraction of one; this much is a hang, on a loaded machine too."""
+MAX_BYTES = 16 << 20
+
+
+@contextmanager
+def opened(text: str) -> Iterator[Session]:
+    """A session under the plan, ended as a load ends it."""
+    session = Session(text)
+    try:
+        yield session
+    finally:
+        session.loaded()
+        session.close()
+
+
+def groups_of(text: str) -> list[GroupCounts]:
+    with opened(text) as session:
+        return session.counts()
+
+
+def refusal(text: str) -> str:
+    """Why the core does not take the plan."""
+    began = time.monotonic()
+    with pytest.raises(SlotpoolError) as caught, opened(text):
+        pass
+    assert time.monotonic() - began < SOON
+    return caught.value.message
+
+
+# ---- what is written is read ----
+
+
+def expert_tensor(layer: int, role: str, n_expert: int = 8, slab_bytes: int = 96) -> ExpertTensor:
+    name = f"blk.{layer}.ffn_{role.replace('_ch', '')}_{'chexps' if role.endswith('_ch') else 'exps'}.weight"
+    return ExpertTensor(name, layer, role, "F32", (4, 6, n_expert, 1), n_expert, slab_bytes, 0, 0, n_expert * slab_bytes)
+
+
+def model_of(*experts: ExpertTensor, n_expert_used: int = 2) -> Model:
+    n_expert = max((tensor.n_expert for tensor in experts), default=0)
+    n_bytes = sum(tensor.n_bytes for tensor in experts)
+    return Model((), 1, "qwen3moe", 2, n_expert, n_expert_used, experts, n_bytes, 0, ())
+
+
+TWO_LAYERS = model_of(*(expert_tensor(layer, role, slab_bytes=96 + layer) for layer in (0, 1) for role in ("gate", "up", "down")))
+
+
+@pytest.mark.parametrize("policy", plan.POLICIES)
+@pytest.mark.parametrize("poison", [False, True])
+def test_core_reads_back_every_group_that_was_planned(policy: str, poison: bool) -> None:
+    made = plan.make(TWO_LAYERS, 5, policy=policy, poison=poison, device="CUDA0")
+    found = groups_of(plan.to_text(made))
+    assert [(group.layer, group.pass_, group.device, group.slots, group.n_expert, group.slab_bytes) for group in found] == [
+        (0, "exps", "CUDA0", 5, 8, 3 * 96),
+        (1, "exps", "CUDA0", 5, 8, 3 * 97),
+    ]
+
+
+def test_plan_file_is_this_text() -> None:
+    model = model_of(expert_tensor(0, "up"), expert_tensor(0, "down"))
+    made = replace(plan.make(model, 4), off=(plan.Off("blk.9.ffn_up_exps.weight", "off: budget"),))
+    assert plan.to_text(made) == (
+        "slotpool-plan 1\n"
+        "policy decay 0.97\n"
+        "poison off\n"
+        "group layer=0 pass=exps device=CPU slots=4 n_expert=8\n"
+        "tensor blk.0.ffn_up_exps.weight role=up slab=96\n"
+        "tensor blk.0.ffn_down_exps.weight role=down slab=96\n"
+        "off blk.9.ffn_up_exps.weight off: budget\n"
+    )
+    assert len(groups_of(plan.to_text(made))) == 1
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.97, 0.5, 1 / 3, 1e-300, 5e-324])
+def test_every_decay_a_policy_takes_is_read_back(decay: float) -> None:
+    assert groups_of(plan.to_text(plan.Plan(decay=decay))) == []
+
+
+@pytest.mark.parametrize("slots", [0, "auto"])
+def test_plan_without_slots_is_read_and_pools_nothing(slots: plan.Slots) -> None:
+    made = plan.make(TWO_LAYERS, slots)
+    assert groups_of(plan.to_text(made)) == []
+    assert len(made.off) == 6
+    assert made.reason.startswith("off: ")
+
+
+def test_plan_of_a_dense_model_says_so() -> None:
+    made = plan.make(model_of(), 4)
+    assert groups_of(plan.to_text(made)) == []
+    assert "dense" in made.reason
+
+
+@pytest.mark.parametrize("slots", [8, 9, 1 << 40, "all"])
+def test_slots_are_at_most_the_experts(slots: plan.Slots) -> None:
+    assert [group.slots for group in groups_of(plan.to_text(plan.make(TWO_LAYERS, slots)))] == [8, 8]
+
+
+def test_chunk_experts_are_a_group_of_their_own() -> None:
+    model = model_of(expert_tensor(0, "up"), expert_tensor(0, "up_ch", n_expert=4))
+    found = groups_of(plan.to_text(plan.make(model, 6)))
+    assert [(group.pass_, group.slots, group.n_expert) for group in found] == [("exps", 6, 8), ("chexps", 4, 4)]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_of_an_expert_tensor_is_read_back(role: str) -> None:
+    assert len(groups_of(plan.to_text(plan.make(model_of(expert_tensor(0, role)), 4)))) == 1
+
+
+@pytest.mark.parametrize("slots", [-1, 1, True, None, 4.0, "4", "some", ""])
+def test_slots_that_one_token_cannot_use_are_refused(slots: plan.Slots) -> None:
+    with pytest.raises(SlotpoolError, match=r"expected (at least 2 slots|slots as a number).*--slots"):
+        plan.make(TWO_LAYERS, slots)
+
+
+def test_few_slots_are_a_warning() -> None:
+    assert plan.make(TWO_LAYERS, 4).warnings == ()
+    (warning,) = plan.make(TWO_LAYERS, 3).warnings
+    assert "slow end" in warning
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\nb", "a\tb"])
+def test_tensor_name_that_the_format_cannot_hold_is_refused(name: str) -> None:
+    made = plan.make(model_of(replace(expert_tensor(0, "up"), name=name)), 4)
+    with pytest.raises(SlotpoolError, match="expected a tensor name without spaces"):
+        plan.to_text(made)
+
+
+@pytest.mark.parametrize("text", [HEAD, "# first\n\n" + HEAD + "   \n# last", HEAD.replace("\n", "\r\n") + GROUP.replace("\n", "\r\n")])
+def test_comments_blank_lines_and_line_ends_of_other_systems_are_read(text: str) -> None:
+    groups_of(text)
+
+
+# ---- what is not known is refused: one row per rejection of core/plan/plan.cpp ----
+
+BAD_DECAYS = ("nan", "-nan", "inf", "0", "-0.0", "-1", "1.0000001", "1e400", "0,9", "0.9x", "x")
+A_GROUP = "group layer= pass= device= slots= n_expert="
+REJECTIONS = [
+    # plan, line, expected, found
+    ("", 0, '"slotpool-plan 1"', "no such line"),
+    ("# only this\n\n", 2, '"slotpool-plan 1"', "no such line"),
+    ("hello 1\n", 1, '"slotpool-plan 1"', "hello"),
+    (GROUP, 1, '"slotpool-plan 1"', "group"),
+    ("slotpool-plan\n", 1, '"slotpool-plan 1"', "slotpool-plan"),
+    ("slotpool-plan 1 more\n", 1, '"slotpool-plan 1"', "slotpool-plan"),
+    ("\ufeff" + HEAD, 1, '"slotpool-plan 1"', "\ufeff"),
+    ("slotpool-plan 2\n", 1, "plan version 1", '"2"'),
+    ("slotpool-plan 1.0\n", 1, "plan version 1", '"1.0"'),
+    (HEAD + HEAD, 2, "a statement (policy, poison, group, tensor, off)", "slotpool-plan"),
+    (HEAD + "\n# x\nGroup\n", 4, "a statement (policy, poison, group, tensor, off)", '"Group"'),
+    (HEAD + "policy\n", 2, "policy lru or policy decay [DECAY]", "no name"),
+    (HEAD + "policy lruk\n", 2, "policy lru or policy decay [DECAY]", "lruk"),
+    (HEAD + "policy default\n", 2, "policy lru or policy decay [DECAY]", "default"),
+    (HEAD + "policy decay 0.9 0.9\n", 2, "policy lru or policy decay [DECAY]", "decay"),
+    *((HEAD + f"policy decay {word}\n", 2, "a decay above 0 and at most 1", f'"{word}"') for word in BAD_DECAYS),
+    (HEAD + "policy lru 2\n", 2, "a decay above 0 and at most 1", '"2"'),
+    (HEAD + "poison\n", 2, "poison on or poison off", "poison"),
+    (HEAD + "poison maybe\n", 2, "poison on or poison off", "maybe"),
+    (HEAD + "poison on off\n", 2, "poison on or poison off", "on off"),
+    (HEAD + "group\n", 2, A_GROUP, "0 fields"),
+    (HEAD + GROUP.replace(" pass=exps", ""), 2, A_GROUP, "4 fields"),
+    (HEAD + GROUP.replace("CPU", "CPU 0"), 2, A_GROUP, "6 fields"),
+    (HEAD + GROUP.replace("layer=0 pass=exps", "pass=exps layer=0"), 2, "layer=", '"pass=exps"'),
+    (HEAD + GROUP.replace("layer=", "LAYER="), 2, "layer=", '"LAYER=0"'),
+    (HEAD + GROUP.replace("layer=0", "layer="), 2, "layer=", '"layer="'),
+    (HEAD + GROUP.replace("pass=exps", "pass="), 2, "pass=", '"pass="'),
+    (HEAD + GROUP.replace("device=CPU", "device="), 2, "device=", '"device="'),
+    (HEAD + GROUP.replace("device=CPU", "on=CPU"), 2, "device=", '"on=CPU"'),
+    (HEAD + GROUP.replace("layer=0", "layer=-1"), 2, "layer from 0 to 65536", '"-1"'),
+    (HEAD + GROUP.replace("layer=0", "layer=65537"), 2, "layer from 0 to 65536", '"65537"'),
+    (HEAD + GROUP.replace("slots=4", "slots=0"), 2, "slots from 1 to 65536", '"0"'),
+    (HEAD + GROUP.replace("slots=4", "slots=-4"), 2, "slots from 1 to 65536", '"-4"'),
+    (HEAD + GROUP.replace("slots=4", "slots=4.0"), 2, "slots from 1 to 65536", '"4.0"'),
+    (HEAD + GROUP.replace("slots=4", "slots=0x4"), 2, "slots from 1 to 65536", '"0x4"'),
+    (HEAD + GROUP.replace("slots=4", "slots=four"), 2, "slots from 1 to 65536", '"four"'),
+    (HEAD + GROUP.replace("slots=4", "slots=4294967297"), 2, "slots from 1 to 65536", '"4294967297"'),
+    (HEAD + GROUP.replace("slots=4", "slots=18446744073709551617"), 2, "slots from 1 to 65536", '"18446744073709551617"'),
+    (HEAD + GROUP.replace("slots=4", "slots=-18446744073709551615"), 2, "slots from 1 to 65536", '"-18446744073709551615"'),
+    (HEAD + GROUP.replace("n_expert=8", "n_expert=65537"), 2, "n_expert from 1 to 65536", '"65537"'),
+    (HEAD + GROUP.replace("n_expert=8", "n_expert=0"), 2, "n_expert from 1 to 65536", '"0"'),
+    (HEAD + GROUP.replace("slots=4", "slots=9"), 2, "at most n_expert slots", "9 slots for 8 experts"),
+    (HEAD + TENSOR, 2, "a group before its tensors", "a tensor"),
+    (HEAD + GROUP + "tensor x role=up\n", 3, "tensor NAME role= slab=", "2 fields"),
+    (HEAD + GROUP + "tensor my name role=up slab=64\n", 3, "tensor NAME role= slab=", "4 fields"),
+    (HEAD + GROUP + "tensor x slab=64 role=up\n", 3, "role=", '"slab=64"'),
+    (HEAD + GROUP + "tensor x role= slab=64\n", 3, "role=", '"role="'),
+    (HEAD + GROUP + "tensor x role=up slab=\n", 3, "slab=", '"slab="'),
+    (HEAD + GROUP + "tensor x role=up slab=0\n", 3, "slab from 1 to 1099511627776", '"0"'),
+    (HEAD + GROUP + "tensor x role=up slab=1099511627777\n", 3, "slab from 1 to 1099511627776", '"1099511627777"'),
+    (HEAD + GROUP + TENSOR + TENSOR, 4, "each tensor once", '"blk.0.ffn_up_exps.weight" again'),
+    (HEAD + GROUP + TENSOR + GROUP + TENSOR, 5, "each tensor once", '"blk.0.ffn_up_exps.weight" again'),
+    (HEAD + "off\n", 2, "off NAME REASON", '"off"'),
+    (HEAD + "off x\n", 2, "off NAME REASON", '"off x"'),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "expected", "found"), REJECTIONS)
+def test_refusal_names_what_was_expected_what_was_found_and_the_line(text: str, line: int, expected: str, found: str) -> None:
+    said = re.fullmatch(r"Expected (.*), found (.*) - at line ([0-9]+) of the plan", refusal(text))
+    assert said is not None
+    assert said[1] == expected
+    assert found in said[2]
+    assert int(said[3]) == line
+
+
+def test_every_rejection_of_the_parser_has_a_row_here() -> None:
+    source = (ROOT / "core/plan/plan.cpp").read_text()
+    literal = re.findall(r'fail\("((?:[^"\\]|\\.)*)"', source)
+    assert len(literal) > 8
+    expected = {row[2] for row in REJECTIONS}
+    assert {text.replace('\\"', '"') for text in literal} <= expected
+
+
+# ---- plans made to hurt ----
+
+
+def test_plan_of_more_than_16_mib_is_refused() -> None:
+    assert refusal(HEAD + "#" * MAX_BYTES) == f"Expected a plan of at most 16 MiB, found {MAX_BYTES + len(HEAD)} bytes"
+
+
+def test_bad_line_is_found_behind_a_million_others() -> None:
+    assert refusal(HEAD + "#\n" * 10**6 + "x\n").endswith('found "x" - at line 1000002 of the plan')
+
+
+def test_plan_of_empty_lines_only_is_refused_soon() -> None:
+    assert refusal("\n" * MAX_BYTES).endswith(f"at line {MAX_BYTES} of the plan")
+
+
+def test_line_of_a_million_words_is_refused_soon() -> None:
+    assert refusal(HEAD + GROUP.strip() + " x" * 10**6).endswith("found 1000005 fields - at line 2 of the plan")
+
+
+def test_word_of_a_megabyte_is_cut_and_the_line_still_named() -> None:
+    message = refusal(HEAD + "x" * 2**20)
+    assert message.endswith("at line 2 of the plan")
+    assert len(message) < 1000
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    assert "\x1b" not in refusal(HEAD + "\x1b[2J\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("\0", 1),
+        (HEAD.replace("1", "1\0"), 1),
+        (HEAD + "policy decay 0.5\0\n", 2),
+        (HEAD + "\0\n", 2),
+        (HEAD + GROUP.replace("slots=4", "slots=4\0000"), 2),
+        (HEAD + GROUP + "tensor x role=up slab=64\0\n", 3),
+    ],
+)
+def test_zero_byte_is_refused_with_its_line(text: str, line: int) -> None:
+    assert refusal(text).endswith(f"at line {line} of the plan")
+
+
+def test_device_of_any_length_and_language_is_reported() -> None:
+    device = "\u00fc" * 40  # the core keeps 63 bytes: the last character is cut
+    (group,) = groups_of(HEAD + GROUP.replace("CPU", device))
+    assert group.device[:31] == device[:31]
+
+
+@pytest.mark.skipif(shutil.which("localedef") is None, reason="no tool to make a locale with a decimal comma")
+def test_decay_is_read_in_a_locale_with_a_decimal_comma(tmp_path: Path) -> None:
+    made = subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")], capture_output=True, check=False)
+    if made.returncode != 0:
+        pytest.skip("the sources of locales are not installed")
+    script = (
+        "import locale; locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8'); from slotpool import native;"
+        "native.Session('slotpool-plan 1\\npolicy decay 0.97\\n')"
+    )
+    environment = os.environ | {"LOCPATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

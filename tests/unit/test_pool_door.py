@@ -1,0 +1,119 @@
+"""The door to the core's pool: bad input is refused in words, and nothing that a caller passes ends or damages the process."""
+
+from __future__ import annotations
+
+import array
+import subprocess
+import sys
+
+import pytest
+
+from slotpool.errors import SlotpoolError
+from slotpool.native import Pool
+
+
+@pytest.mark.parametrize("policy", ["", "LRU", "lruk", "default", "decay ", "lfu", "läuft"])
+def test_unknown_policy_is_refused(policy: str) -> None:
+    with pytest.raises(SlotpoolError, match=f'expected policy lru or decay.*found "{policy}"'):
+        Pool(8, 4, policy)
+
+
+@pytest.mark.parametrize(("n_expert", "n_slots"), [(8, 0), (8, -1), (8, 9), (0, 0), (0, 1), (-1, 1), (-8, -9), (1, 2)])
+def test_slots_out_of_range_are_refused(n_expert: int, n_slots: int) -> None:
+    with pytest.raises(SlotpoolError, match=rf"1 to n_expert slots.*found .* {n_slots} slots of {n_expert}"):
+        Pool(n_expert, n_slots, "lru")
+
+
+@pytest.mark.parametrize("policy", ["lru", "decay"])
+@pytest.mark.parametrize("decay", [0.0, -0.0, -0.5, 1.0000001, 2.0, float("nan"), float("inf"), float("-inf")])
+def test_decay_out_of_range_is_refused(policy: str, decay: float) -> None:
+    with pytest.raises(SlotpoolError, match=r"a decay in \(0, 1\], found"):
+        Pool(8, 4, policy, decay)
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.5, 1e-300, 5e-324])
+def test_every_decay_in_range_is_taken(decay: float) -> None:
+    pool = Pool(8, 2, "decay", decay)
+    for expert in (0, 1, 2, 0, 3):
+        pool.event([expert])
+    assert pool.find(3) != -1
+
+
+def test_smallest_pool_works() -> None:
+    pool = Pool(1, 1, "lru")
+    assert [pool.event([0])[0].is_hit for _ in range(3)] == [False, True, True]
+
+
+@pytest.mark.parametrize("expert", [-1, 8, 2**31 - 1, -(2**31), 2**32, 2**32 + 3, -(2**32), 2**64])
+def test_id_out_of_range_is_refused(expert: int) -> None:
+    pool = Pool(8, 2, "lru")
+    with pytest.raises(ValueError, match="expected expert ids from 0 to 7"):
+        pool.event([1, expert])
+    assert [pool.find(expert) for expert in range(8)] == [-1] * 8
+
+
+def test_event_may_ask_for_more_rows_than_experts() -> None:
+    (found,) = Pool(8, 2, "lru").event([3] * 10_000)
+    assert (found.expert, found.slot, found.n_rows) == (3, 0, 10_000)
+
+
+def test_replay_counts_the_hits_of_its_events() -> None:
+    ids = array.array("i", [0, 1, 1, 0, 2, 2, 0, 1])
+    address, _ = ids.buffer_info()
+    assert Pool(4, 2, "lru").replay(address, 4, 2) == 3  # none, both, none (2 takes the place of 0), 1
+    assert Pool(4, 2, "lru").replay(address, 0, 2) == 0
+    assert Pool(4, 2, "lru").replay(address, 4, 0) == 0
+
+
+def test_replay_refuses_an_id_out_of_range() -> None:
+    ids = array.array("i", [0, 1, 4, 0])
+    with pytest.raises(ValueError, match="expected expert ids from 0 to 3"):
+        Pool(4, 2, "lru").replay(ids.buffer_info()[0], 2, 2)
+
+
+OUTSIDE = "(-1, -2**31, 8, 1000, 2**31 - 1)"
+SCRIPTS = {
+    "find": f"assert [pool.find(expert) for expert in {OUTSIDE}] == [-1] * 5",
+    "pin": f"assert not any(pool.pin(expert) for expert in {OUTSIDE})",
+    "unpin": f"[pool.unpin(expert) for expert in {OUTSIDE}]",
+    "evict": f"assert not any(pool.evict(expert) for expert in {OUTSIDE})",
+    "publish": f"[pool.publish(slot) for slot in {OUTSIDE}]",
+    "abandon": f"[pool.abandon(slot) for slot in {OUTSIDE}]",
+}
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    """The script in a process of its own, which may die of it, with little memory."""
+    head = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+        f"sys.path[:] = {sys.path!r}\n"
+        "from contextlib import suppress\n"
+        "from slotpool.errors import SlotpoolError\n"
+        "from slotpool.native import Pool\n"
+        "pool = Pool(8, 4, 'decay'); pool.event([5, 6])\n"
+    )
+    return subprocess.run([sys.executable, "-c", head + script], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("call", SCRIPTS)
+def test_number_out_of_range_finds_nothing_and_touches_no_memory(call: str) -> None:
+    check = "\nassert [pool.find(expert) for expert in range(8)] == [-1, -1, -1, -1, -1, 0, 1, -1]\nprint('alive')"
+    result = run(SCRIPTS[call] + check)
+    assert (result.returncode, result.stdout) == (0, "alive\n"), result.stderr
+
+
+@pytest.mark.parametrize("policy", ["lru", "decay"])
+@pytest.mark.parametrize("call", ["publish", "abandon"])
+def test_slot_that_is_not_being_filled_is_neither_published_nor_abandoned(policy: str, call: str) -> None:
+    result = run(
+        f"pool = Pool(8, 3, {policy!r}); pool.event([5])\n"
+        f"for slot in (0, 1, 2):\n  with suppress(ValueError): pool.{call}(slot)\n"
+        "print(pool.find(5), [lookup.slot for lookup in pool.event([6, 7, 5, 4])])"
+    )
+    assert (result.returncode, result.stdout) == (0, "0 [1, 2, 0, -1]\n"), result.stderr
+
+
+@pytest.mark.parametrize("n_expert", ["2**31 - 1", "2**32 + 8", "2**20"])
+def test_more_experts_than_any_model_has_are_refused(n_expert: str) -> None:
+    result = run(f"try: Pool({n_expert}, 1, 'decay')\nexcept SlotpoolError: print('refused')")
+    assert (result.returncode, result.stdout) == (0, "refused\n"), result.stderr
