@@ -1,4 +1,5 @@
 // The pool device: takes the real expert matmuls of stored tensors, and computes them from slots on the pooled device.
+#include <memory>
 #include <new>
 
 #include "backend/pool_backend.h"
@@ -20,7 +21,14 @@ void backend_free(abi::Backend *backend) {
     delete backend;
 }
 
-abi::Status backend_graph_compute(abi::Backend *backend, abi::Graph *graph) { return dispatch_of(backend)->compute(graph); }
+// ggml is C: no exception may leave through it
+abi::Status backend_graph_compute(abi::Backend *backend, abi::Graph *graph) {
+    try {
+        return dispatch_of(backend)->compute(graph);
+    } catch (const std::bad_alloc &) {
+        return abi::Status::alloc_failed;
+    }
+}
 
 abi::Guid *pool_guid() {
     static abi::Guid guid = {{0x73, 0x6c, 0x6f, 0x74, 0x70, 0x6f, 0x6f, 0x6c, 0x2d, 0x70, 0x6f, 0x6f, 0x6c, 0x2d, 0x30, 0x31}};
@@ -44,18 +52,20 @@ void get_props(abi::Device *dev, abi::DeviceProps *props) {
 }
 
 abi::Backend *init_backend(abi::Device *dev, const char *) {
-    auto *dispatch = new (std::nothrow) Dispatch(registry_api(), pooled_device(), store_buffer_type(), op_mul_mat_id());
-    if (dispatch == nullptr || !dispatch->is_ready()) {
-        delete dispatch;
+    try {
+        auto dispatch = std::make_unique<Dispatch>(registry_api(), pooled_device(), store_buffer_type(), op_mul_mat_id());
+        if (!dispatch->is_ready()) return nullptr;
+        if (auto session = sessions::loading()) dispatch->adopt(std::move(session));
+        abi::BackendTable table{};
+        table.get_name = backend_get_name;
+        table.free = backend_free;
+        table.graph_compute = backend_graph_compute;
+        auto *backend = new abi::Backend{pool_guid(), table, dev, dispatch.get()};
+        pool_backends::add(dispatch.release());
+        return backend;
+    } catch (const std::bad_alloc &) {
         return nullptr;
     }
-    if (auto session = sessions::loading()) dispatch->adopt(std::move(session));
-    pool_backends::add(dispatch);
-    abi::BackendTable table{};
-    table.get_name = backend_get_name;
-    table.free = backend_free;
-    table.graph_compute = backend_graph_compute;
-    return new abi::Backend{pool_guid(), table, dev, dispatch};
 }
 
 // activations stay where the CPU has them: same buffer type, so nothing is copied and pass 3 of the scheduler may

@@ -5,12 +5,13 @@
 #include <cstring>
 
 #include "backend/registry.h"
+#include "dispatch/graph_facts.h"
 #include "store/store_buffer.h"
 
 namespace slotpool {
 namespace {
 
-enum class Kind : char { unknown = 0, other, matmul, view, elementwise };
+enum class Kind : char { unknown = 0, other, matmul, view, elementwise, lookup };
 
 constexpr std::array<const char *, 4> kViews = {"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"};
 // what stands between the expert matmuls of a layer: activations, biases, clamps, scales
@@ -26,6 +27,7 @@ bool is_one_of(const char *name, const Names &names) {
 Kind classify(int op) {
     const char *name = registry_api().op_name(op);
     if (std::strcmp(name, "MUL_MAT_ID") == 0) return Kind::matmul;
+    if (std::strcmp(name, "GET_ROWS") == 0) return Kind::lookup;
     if (is_one_of(name, kViews)) return Kind::view;
     return is_one_of(name, kElementwise) ? Kind::elementwise : Kind::other;
 }
@@ -60,16 +62,31 @@ bool is_between_matmuls(const abi::Tensor *op) {
             const StoredTensor *stored = pooled_weight(at);
             return stored != nullptr && !is_last_of_layer(*stored);
         }
-        if (kind == Kind::other) return false;
+        if (kind == Kind::other || kind == Kind::lookup) return false;
         at = at->src[0];
     }
     return false;
+}
+
+// the token embedding is the one node whose rows are the tokens of the ubatch, in every architecture
+bool is_token_embedding(const abi::Tensor *op) { return op->src[0] != nullptr && std::strcmp(op->src[0]->name, "token_embd.weight") == 0; }
+
+void note(const abi::Tensor *op, Kind kind) {
+    GraphFacts &facts = graph_facts();
+    facts.was_asked = true;
+    if (kind == Kind::lookup && is_token_embedding(op)) facts.n_tokens = op->ne[1];
+    if (kind != Kind::matmul) return;
+    if (const StoredTensor *stored = stored_tensor(op->src[0], store_buffer_type())) {
+        facts.answer(stored->session, stored->session->plan.groups.size(), static_cast<std::size_t>(stored->planned->group),
+                     pooled_weight(op) == nullptr);
+    }
 }
 
 }  // namespace
 
 bool pool_takes(const abi::Tensor *op) {
     const Kind kind = kind_of(op->op);
+    note(op, kind);
     if (kind == Kind::matmul && pooled_weight(op) == nullptr) return false;
     if (kind == Kind::elementwise && !is_between_matmuls(op)) return false;
     if (kind != Kind::matmul && kind != Kind::elementwise) return false;

@@ -16,7 +16,7 @@ namespace {
 
 struct State {
     abi::Api api;
-    bool has_api = false;
+    bool is_registered = false;
     int op_mul_mat_id = -1;
     std::mutex mutex;
     std::string last_error;
@@ -79,7 +79,6 @@ bool attach(const void *caller, std::string &error) {
         return false;
     }
     state().api = api;
-    state().has_api = true;
     state().op_mul_mat_id = find_mul_mat_id(api);
     return true;
 }
@@ -102,7 +101,7 @@ bool open_environment_plan(std::string &error) {
         error = std::string("Expected a plan with at least one group, found none - at ") + path;
         return false;
     }
-    sessions::open(std::move(plan));
+    sessions::open(std::move(plan), true);
     return true;
 }
 
@@ -115,6 +114,8 @@ abi::Registry *refuse(const std::string &error, bool say_so) {
 }  // namespace
 
 const abi::Api &registry_api() { return state().api; }
+
+bool is_registered() { return state().is_registered; }
 
 int op_mul_mat_id() { return state().op_mul_mat_id; }
 
@@ -146,5 +147,7 @@ extern "C" __attribute__((visibility("default"))) slotpool::abi::Registry *ggml_
     const bool by_library = sessions::loading() != nullptr;  // our own Python reads last_error(); another program gets a line
     if (!attach(__builtin_return_address(0), error)) return refuse(error, !by_library);
     if (!by_library && !open_environment_plan(error)) return refuse(error, true);
+    state().is_registered = true;
+    state().is_registered = true;
     return registry();
 }

@@ -12,6 +12,7 @@ abi::BufferType *store_buffer_type();
 // Which operations the pool device takes, decided by shape alone (core/backend/pool_ops.cpp).
 bool pool_takes(const abi::Tensor *op);
 int op_mul_mat_id();
+bool is_registered();  // ggml has our registry: this copy of the core, not another
 
 void set_last_error(const std::string &error);
 std::string last_error();

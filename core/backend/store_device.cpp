@@ -55,11 +55,13 @@ abi::Buffer *buffer_from_host_ptr(abi::Device *, void *base, std::size_t size, s
     return make_store_buffer(registry_api(), store_buffer_type(), static_cast<std::uint8_t *>(base), size, false);
 }
 
-// the loader asks with a dummy: an expert matmul whose weight sits in an empty buffer of our type
+// the loader asks with a dummy: an expert matmul whose weight sits in an empty buffer of our type. A pass that only measures
+// (no_alloc) has real nodes on empty buffers, marked as weights: those are not for us
 bool supports_op(abi::Device *, const abi::Tensor *op) {
     if (op->op != op_mul_mat_id() || op->src[0] == nullptr) return false;
     const abi::Tensor *weight = op->src[0];
-    const bool is_dummy = weight->buffer != nullptr && weight->buffer->buft == store_buffer_type() && weight->buffer->context == nullptr;
+    const bool is_dummy = weight->buffer != nullptr && weight->buffer->buft == store_buffer_type() && weight->buffer->context == nullptr &&
+                          weight->buffer->usage != abi::kUsageWeights;
     if (!is_dummy) return false;
     const auto session = sessions::loading();
     return session && session->plan.find(weight->name) != nullptr;

@@ -31,7 +31,6 @@ Dispatch::~Dispatch() {
     pools_.clear();
     if (graph_context_ != nullptr) api_.free(graph_context_);
     if (device_backend_ != nullptr) api_.backend_free(device_backend_);
-    if (counts_) counts_->is_open = false;
 }
 
 void Dispatch::adopt(std::shared_ptr<Session> session) {
@@ -39,14 +38,20 @@ void Dispatch::adopt(std::shared_ptr<Session> session) {
     counts_ = session_->add_context();
     pools_.resize(session_->plan.groups.size());
     is_off_.assign(pools_.size(), false);
-    reached_.assign(pools_.size(), 0);
+    refused_in_.assign(pools_.size(), 0);
 }
 
 void Dispatch::begin_ubatch() {
     ubatch_++;
-    ubatch_tokens_ = 0;
-    if (!counts_) return;
-    for (GroupCounts &group : counts_->groups) group.ubatches.add(1);
+    GraphFacts facts = take_graph_facts();
+    if (facts.was_asked) {
+        if (!session_ && facts.session != nullptr) adopt(const_cast<Session *>(facts.session)->shared_from_this());
+        // a graph without our tensors (a shift of the KV cache, another model's) refuses nothing of ours
+        graph_of_ubatch_ = facts.session == session_.get() ? std::move(facts) : GraphFacts{};
+    }
+    for (std::size_t group = 0; group < graph_of_ubatch_.is_refused.size(); group++) {
+        if (graph_of_ubatch_.is_refused[group]) refuse(group);
+    }
 }
 
 abi::Status Dispatch::compute(abi::Graph *graph) {
@@ -69,13 +74,9 @@ abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &s
     const abi::Tensor *ids = node->src[2];
     LayerPool *pool = layer_pool(stored);
     const auto group = static_cast<std::size_t>(stored.planned->group);
-    if (pool == nullptr || is_refused_ubatch(group)) {
-        add(node);
-        return abi::Status::success;
-    }
-    reach(group);
-    // a last layer without output rows has no routing to serve
-    if (ids->ne[0] * ids->ne[1] == 0) {
+    const bool is_too_large = pool != nullptr && is_refused(group, ids->ne[0]);
+    if (is_too_large) refuse(group);
+    if (pool == nullptr || is_too_large || ids->ne[0] * ids->ne[1] == 0) {
         add(node);
         return abi::Status::success;
     }
@@ -89,7 +90,7 @@ abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &s
     }
     std::string error;
     if (!pool->serve(stored, routing_, ubatch_, phase(routing_.n_tokens), error)) {
-        session_->report(error);
+        session_->fail(error);
         pending_.clear();
         return abi::Status::failed;
     }
@@ -104,39 +105,34 @@ abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &s
     return abi::Status::success;
 }
 
-void Dispatch::reach(std::size_t group) {
-    if (reached_[group] != ubatch_) counts_->groups[group].pooled.add(1);
-    reached_[group] = ubatch_;
-}
-
 LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
     if (!session_) adopt(stored.session->shared_from_this());
     if (stored.session != session_.get()) return nullptr;
     const auto group = static_cast<std::size_t>(stored.planned->group);
+    // another model may have taken the place of the one that the pool was filled from
     if (pools_[group] && !pools_[group]->holds(stored)) pools_[group].reset();
     if (!pools_[group] && !is_off_[group]) {
         std::string error;
         pools_[group] = LayerPool::make(api_, device_, *session_, stored.planned->group, counts_->groups[group], error);
         is_off_[group] = !pools_[group];
-        if (is_off_[group]) session_->report(error);
+        if (is_off_[group]) session_->switch_off(stored.planned->group, error);
     }
     return pools_[group].get();
 }
 
-// A prompt's last layer arrives with the output rows only, and would look like generation. An ubatch that was too large
-// for an earlier layer with at least as many slots is too large for this one.
-bool Dispatch::is_refused_ubatch(std::size_t group) const {
-    const std::vector<PlannedGroup> &groups = session_->plan.groups;
-    for (std::size_t before = group; before-- > 0;) {
-        if (groups[before].slots < groups[group].slots || is_off_[before]) continue;
-        return reached_[before] != ubatch_;
-    }
-    return false;
+// A prompt's last layer arrives with the output rows only, and would look like generation: the size of its ubatch decides.
+bool Dispatch::is_refused(std::size_t group, std::int64_t n_used) const {
+    const PlannedGroup &planned = session_->plan.groups[group];
+    return std::min<std::int64_t>(n_used * graph_of_ubatch_.n_tokens, planned.n_expert) > planned.slots;
+}
+
+void Dispatch::refuse(std::size_t group) {
+    if (refused_in_[group] != ubatch_) counts_->groups[group].refused.add(1);
+    refused_in_[group] = ubatch_;
 }
 
 Phase Dispatch::phase(std::int64_t n_tokens) {
-    ubatch_tokens_ = std::max(ubatch_tokens_, n_tokens);
-    return ubatch_tokens_ > kGenerationTokens ? Phase::prompt : Phase::generation;
+    return std::max(graph_of_ubatch_.n_tokens, n_tokens) > kGenerationTokens ? Phase::prompt : Phase::generation;
 }
 
 bool Dispatch::is_pending(const abi::Tensor *tensor) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "abi/ggml_api.h"
+#include "dispatch/graph_facts.h"
 #include "dispatch/layer_pool.h"
 #include "store/session.h"
 
@@ -27,6 +28,7 @@ class Dispatch {
     void adopt(std::shared_ptr<Session> session);
     const std::shared_ptr<Session> &session() const { return session_; }
 
+    // An ubatch of the context begins, on the graph that was built last or on the one before.
     void begin_ubatch();
     abi::Backend *device_backend() { return device_backend_; }
     abi::Status compute(abi::Graph *graph);
@@ -36,8 +38,8 @@ class Dispatch {
    private:
     abi::Status add_expert_matmul(abi::Tensor *node, const StoredTensor &stored);
     LayerPool *layer_pool(const StoredTensor &stored);
-    bool is_refused_ubatch(std::size_t group) const;
-    void reach(std::size_t group);  // the ubatch is small enough for this group: counted once
+    bool is_refused(std::size_t group, std::int64_t n_used) const;
+    void refuse(std::size_t group);
     Phase phase(std::int64_t n_tokens);
     bool is_pending(const abi::Tensor *tensor) const;
     void add(abi::Tensor *node);
@@ -55,9 +57,9 @@ class Dispatch {
     std::shared_ptr<ContextCounts> counts_;
     std::vector<std::unique_ptr<LayerPool>> pools_;  // by group
     std::vector<bool> is_off_;                       // by group: its slots could not be allocated
-    std::vector<std::uint64_t> reached_;             // by group: the last ubatch that was small enough for it
+    std::vector<std::uint64_t> refused_in_;          // by group: the last ubatch counted as refused
     std::uint64_t ubatch_ = 1;
-    std::int64_t ubatch_tokens_ = 0;
+    GraphFacts graph_of_ubatch_;
 
     abi::Context *graph_context_ = nullptr;
     abi::Graph *graph_ = nullptr;

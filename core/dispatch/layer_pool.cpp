@@ -1,5 +1,6 @@
 #include "dispatch/layer_pool.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace slotpool {
@@ -21,14 +22,14 @@ void Routing::read(const abi::Tensor &view) {
 std::unique_ptr<LayerPool> LayerPool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, GroupCounts &counts,
                                            std::string &error) {
     const PlannedGroup &planned = session.plan.groups[static_cast<std::size_t>(group)];
-    const std::vector<const StoredTensor *> tensors = session.tensors_of(group);
+    const StoredTensors tensors = session.tensors_of(group);
     auto memory = SlotMemory::allocate(api, device, tensors, planned.slots, session.plan.poison, error);
     if (!memory) return nullptr;
     return std::unique_ptr<LayerPool>(new LayerPool(tensors, planned, session.plan, std::move(memory), counts));
 }
 
-LayerPool::LayerPool(const std::vector<const StoredTensor *> &tensors, const PlannedGroup &group, const Plan &plan,
-                     std::unique_ptr<SlotMemory> memory, GroupCounts &counts)
+LayerPool::LayerPool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<SlotMemory> memory,
+                     GroupCounts &counts)
     : tensors_(tensors),
       memory_(std::move(memory)),
       pool_(group.n_expert, group.slots, make_policy(plan.policy, plan.decay, group.n_expert, group.slots)),
@@ -40,6 +41,11 @@ LayerPool::LayerPool(const std::vector<const StoredTensor *> &tensors, const Pla
         slot_tensors_.push_back(memory_->slot_tensor(i));
         slab_bytes_ += tensors_[i]->slab_bytes;
     }
+}
+
+bool LayerPool::holds(const StoredTensor &stored) const {
+    const auto is_there = [](const auto &tensor) { return tensor->base != nullptr; };
+    return index_of(stored) >= 0 && std::all_of(tensors_.begin(), tensors_.end(), is_there);
 }
 
 int LayerPool::index_of(const StoredTensor &stored) const {

@@ -28,8 +28,8 @@ class LayerPool {
     static std::unique_ptr<LayerPool> make(const abi::Api &api, abi::Device *device, const Session &session, int group, GroupCounts &counts,
                                            std::string &error);
 
-    // True when `stored` is one of this pool's tensors, and not another model's at the same address.
-    bool holds(const StoredTensor &stored) const { return index_of(stored) >= 0; }
+    // True when `stored` is one of this pool's tensors, not another model's at the same address, and none of them is gone.
+    bool holds(const StoredTensor &stored) const;
 
     // Serves the event that `stored` asks for. Gate, up and down of a layer share one event: it begins with the first of
     // them, and counts once. Returns false on an expert id outside the tensor; nothing is changed then.
@@ -48,14 +48,13 @@ class LayerPool {
     std::uint64_t last_ubatch() const { return event_ubatch_; }
 
    private:
-    LayerPool(const std::vector<const StoredTensor *> &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<SlotMemory> memory,
-              GroupCounts &counts);
+    LayerPool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<SlotMemory> memory, GroupCounts &counts);
     int index_of(const StoredTensor &stored) const;
     void fill_misses();
     void map_rows();
     void count(Phase phase);
 
-    std::vector<const StoredTensor *> tensors_;
+    StoredTensors tensors_;
     std::vector<std::uint64_t> serials_;
     std::vector<abi::Tensor> slot_tensors_;
     std::unique_ptr<SlotMemory> memory_;

@@ -11,6 +11,12 @@ struct slotpool_pool {
 
 namespace {
 
+constexpr int kMaxExperts = 1 << 20;
+
+bool has_expert(const slotpool_pool *handle, int expert) { return expert >= 0 && expert < handle->pool.n_expert(); }
+
+bool is_filling(const slotpool_pool *handle, int slot) { return slot >= 0 && slot < handle->pool.n_slots() && handle->pool.is_filling(slot); }
+
 bool run_event(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids, bool publish) {
     if (!handle.pool.event(ids, n_ids, handle.lookups)) return false;
     for (const Lookup &lookup : handle.lookups) {
@@ -22,7 +28,7 @@ bool run_event(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids
 }  // namespace
 
 slotpool_pool *slotpool_pool_new(int n_expert, int n_slots, const char *policy, double decay) {
-    if (n_slots < 1 || n_slots > n_expert || !(decay > 0.0 && decay <= 1.0)) return nullptr;
+    if (n_slots < 1 || n_slots > n_expert || n_expert > kMaxExperts || !(decay > 0.0 && decay <= 1.0)) return nullptr;
     auto made = make_policy(policy, decay, n_expert, n_slots);
     if (!made) return nullptr;
     return new slotpool_pool{Pool(n_expert, n_slots, std::move(made)), {}};
@@ -39,12 +45,23 @@ int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, i
     return static_cast<int>(pool->lookups.size());
 }
 
-int slotpool_pool_find(const slotpool_pool *pool, int expert) { return pool->pool.find(expert); }
-void slotpool_pool_publish(slotpool_pool *pool, int slot) { pool->pool.publish(slot); }
-void slotpool_pool_abandon(slotpool_pool *pool, int slot) { pool->pool.abandon(slot); }
-int slotpool_pool_evict(slotpool_pool *pool, int expert) { return pool->pool.evict(expert) ? 1 : 0; }
-int slotpool_pool_pin(slotpool_pool *pool, int expert) { return pool->pool.pin(expert) ? 1 : 0; }
-void slotpool_pool_unpin(slotpool_pool *pool, int expert) { pool->pool.unpin(expert); }
+int slotpool_pool_find(const slotpool_pool *pool, int expert) { return has_expert(pool, expert) ? pool->pool.find(expert) : kNone; }
+
+void slotpool_pool_publish(slotpool_pool *pool, int slot) {
+    if (is_filling(pool, slot)) pool->pool.publish(slot);
+}
+
+void slotpool_pool_abandon(slotpool_pool *pool, int slot) {
+    if (is_filling(pool, slot)) pool->pool.abandon(slot);
+}
+
+int slotpool_pool_evict(slotpool_pool *pool, int expert) { return has_expert(pool, expert) && pool->pool.evict(expert) ? 1 : 0; }
+
+int slotpool_pool_pin(slotpool_pool *pool, int expert) { return has_expert(pool, expert) && pool->pool.pin(expert) ? 1 : 0; }
+
+void slotpool_pool_unpin(slotpool_pool *pool, int expert) {
+    if (has_expert(pool, expert)) pool->pool.unpin(expert);
+}
 
 int64_t slotpool_pool_replay(slotpool_pool *pool, const int32_t *ids, size_t n_events, size_t n_used) {
     std::int64_t hits = 0;

@@ -46,8 +46,7 @@ slotpool_group_stats describe(const Session &session, std::size_t group) {
 }
 
 void reset(GroupCounts &group) {
-    group.ubatches.reset();
-    group.pooled.reset();
+    group.refused.reset();
     for (PhaseCounts &phase : group.phase) {
         for (Count *count : {&phase.events, &phase.lookups, &phase.hits, &phase.misses, &phase.rows_hit, &phase.rows_copy, &phase.rows_cpu,
                              &phase.bytes_copied, &phase.bytes_saved}) {
@@ -75,6 +74,8 @@ int corrupt(LayerPool &pool, int kind) {
 int slotpool_interface(void) { return SLOTPOOL_INTERFACE; }
 
 void slotpool_last_error(char *text, size_t size) { door::copy_text(last_error(), text, size); }
+
+int slotpool_is_registered(void) { return is_registered() ? 1 : 0; }
 
 int slotpool_abi_check(const void *address, char *text, size_t size) {
     return check(os::library_of(address), "Expected ggml at the address given, found no library there", text, size);
@@ -105,9 +106,15 @@ int slotpool_session_is_stored(int number, const char *tensor) {
     return session && session->is_stored(tensor) ? 1 : 0;
 }
 
-void slotpool_session_problem(int number, char *text, size_t size) {
+void slotpool_session_take_failure(int number, char *text, size_t size) {
     const auto session = sessions::get(number);
-    door::copy_text(session ? session->problem() : "", text, size);
+    door::copy_text(session ? session->take_failure() : "", text, size);
+}
+
+void slotpool_session_off_reason(int number, int group, char *text, size_t size) {
+    const auto session = sessions::get(number);
+    const bool exists = session && group >= 0 && static_cast<std::size_t>(group) < session->plan.groups.size();
+    door::copy_text(exists ? session->off_reason(group) : "", text, size);
 }
 
 int slotpool_session_stats(int number, slotpool_group_stats *out, int capacity) {
@@ -118,7 +125,7 @@ int slotpool_session_stats(int number, slotpool_group_stats *out, int capacity) 
     session->each_context([&](ContextCounts &context) {
         for (std::size_t group = 0; group < n_groups && static_cast<int>(group) < capacity; group++) {
             const GroupCounts &counts = context.groups[group];
-            out[group].refused += counts.refused();
+            out[group].refused += counts.refused.get();
             add_phase(counts.phase[static_cast<int>(Phase::generation)], out[group].generation);
             add_phase(counts.phase[static_cast<int>(Phase::prompt)], out[group].prompt);
         }
@@ -136,6 +143,7 @@ void slotpool_session_reset_stats(int number) {
 
 int slotpool_session_corrupt(int number, int group, int kind) {
     const auto session = sessions::get(number);
+    if (!session || group < 0) return 0;
     int n_touched = 0;
     pool_backends::each(session.get(), [&](Dispatch &dispatch) {
         LayerPool *pool = dispatch.pool_of(static_cast<std::size_t>(group));

@@ -13,10 +13,12 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: native.py refuses a core with another one.
-#define SLOTPOOL_INTERFACE 1
+#define SLOTPOOL_INTERFACE 2
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
+// 1: ggml has this core's registry (and not that of another copy of the core).
+SLOTPOOL_API int slotpool_is_registered(void);
 
 // ---- ABI ----
 // Compares the ggml that holds `address` (any of its functions) with what the core was written for. 1: fits; 0: `text` says why not.
@@ -30,8 +32,10 @@ SLOTPOOL_API int slotpool_session_open(const char *plan, size_t n_bytes, char *t
 SLOTPOOL_API void slotpool_session_loaded(void);
 SLOTPOOL_API void slotpool_session_close(int session);
 SLOTPOOL_API int slotpool_session_is_stored(int session, const char *tensor);
-// The first problem the session met at run time; empty when none.
-SLOTPOOL_API void slotpool_session_problem(int session, char *text, size_t size);
+// Why the last request failed, and forgets it; empty when it did not fail because of the pool.
+SLOTPOOL_API void slotpool_session_take_failure(int session, char *text, size_t size);
+// Why a planned group is not pooled after all (no memory for its slots, another shape than planned); empty when it is.
+SLOTPOOL_API void slotpool_session_off_reason(int session, int group, char *text, size_t size);
 
 typedef struct {
     uint64_t events, lookups, hits, misses;
@@ -61,7 +65,7 @@ typedef struct {
     int32_t expert, slot, evicted, n_rows, is_hit;
 } slotpool_lookup;
 
-// NULL for an unknown policy or numbers out of range.
+// NULL for an unknown policy or numbers out of range. Experts and slots out of range are answered with 0, -1 or nothing.
 SLOTPOOL_API slotpool_pool *slotpool_pool_new(int n_expert, int n_slots, const char *policy, double decay);
 SLOTPOOL_API void slotpool_pool_free(slotpool_pool *pool);
 // One event. Returns the number of distinct experts (at most `capacity` are written), -1 on an id out of range.

@@ -1,6 +1,8 @@
 #include "plan/plan.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <locale>
 #include <sstream>
 
 namespace slotpool {
@@ -9,14 +11,35 @@ namespace {
 constexpr long long kMaxExperts = 1 << 16;
 constexpr long long kMaxLayers = 1 << 16;
 constexpr long long kMaxSlabBytes = 1LL << 40;
+constexpr std::size_t kMaxQuoted = 80;
+constexpr const char *kBlanks = " \t\r\v\f";
 
 using Words = std::vector<std::string>;
 
 Words split(const std::string &line) {
-    std::istringstream in(line);
     Words words;
-    for (std::string word; in >> word;) words.push_back(word);
+    for (std::size_t begin = line.find_first_not_of(kBlanks); begin != std::string::npos;) {
+        const std::size_t end = std::min(line.find_first_of(kBlanks, begin), line.size());
+        words.push_back(line.substr(begin, end - begin));
+        begin = line.find_first_not_of(kBlanks, end);
+    }
     return words;
+}
+
+// What was found, fit for one line of any terminal: a plan may hold anything.
+std::string quoted(const std::string &found) {
+    std::string text = found.size() <= kMaxQuoted ? found : found.substr(0, kMaxQuoted) + "...";
+    for (char &c : text) {
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    }
+    return "\"" + text + "\"";
+}
+
+// The host program may have set a locale in which 0.97 is no number, so strtod will not do. Digits and a point, as Python writes them.
+bool decimal(const std::string &word, double &out) {
+    std::istringstream in(word);
+    in.imbue(std::locale::classic());
+    return static_cast<bool>(in >> out) && in.peek() == std::istringstream::traits_type::eof();
 }
 
 class Reader {
@@ -42,36 +65,34 @@ class Reader {
     bool statement(const std::string &line) {
         const Words words = split(line);
         if (words.empty() || words[0][0] == '#') return true;
-        if (!has_header_) return header(words);
-        if (words[0] == "policy") return policy(words);
-        if (words[0] == "poison") return poison(words);
+        if (!has_header_) return header(words, line);
+        if (words[0] == "policy") return policy(words, line);
+        if (words[0] == "poison") return poison(words, line);
         if (words[0] == "group") return group(words);
         if (words[0] == "tensor") return tensor(words);
-        if (words[0] == "off") return words.size() >= 3 || fail("off NAME REASON", "\"" + line + "\"");
-        return fail("a statement (policy, poison, group, tensor, off)", "\"" + words[0] + "\"");
+        if (words[0] == "off") return words.size() >= 3 || fail("off NAME REASON", quoted(line));
+        return fail("a statement (policy, poison, group, tensor, off)", quoted(words[0]));
     }
 
-    bool header(const Words &words) {
-        if (words.size() != 2 || words[0] != "slotpool-plan") return fail("\"slotpool-plan 1\"", "\"" + words[0] + "\"");
-        if (words[1] != "1") return fail("plan version 1", "version \"" + words[1] + "\"");
+    bool header(const Words &words, const std::string &line) {
+        if (words.size() != 2 || words[0] != "slotpool-plan") return fail("\"slotpool-plan 1\"", quoted(line));
+        if (words[1] != "1") return fail("plan version 1", "version " + quoted(words[1]));
         has_header_ = true;
         return true;
     }
 
-    bool policy(const Words &words) {
+    bool policy(const Words &words, const std::string &line) {
         if (words.size() < 2 || words.size() > 3 || (words[1] != "lru" && words[1] != "decay")) {
-            return fail("policy lru or policy decay [DECAY]", words.size() < 2 ? "no name" : "\"" + words[1] + "\"");
+            return fail("policy lru or policy decay [DECAY]", words.size() < 2 ? "no name" : quoted(line));
         }
         plan_.policy = words[1];
         if (words.size() == 2) return true;
-        char *end = nullptr;
-        plan_.decay = std::strtod(words[2].c_str(), &end);
-        const bool is_share = *end == '\0' && plan_.decay > 0.0 && plan_.decay <= 1.0;
-        return is_share || fail("a decay above 0 and at most 1", "\"" + words[2] + "\"");
+        const bool is_share = decimal(words[2], plan_.decay) && plan_.decay > 0.0 && plan_.decay <= 1.0;
+        return is_share || fail("a decay above 0 and at most 1", quoted(words[2]));
     }
 
-    bool poison(const Words &words) {
-        if (words.size() != 2 || (words[1] != "on" && words[1] != "off")) return fail("poison on or poison off", "another word");
+    bool poison(const Words &words, const std::string &line) {
+        if (words.size() != 2 || (words[1] != "on" && words[1] != "off")) return fail("poison on or poison off", quoted(line));
         plan_.poison = words[1] == "on";
         return true;
     }
@@ -104,7 +125,7 @@ class Reader {
         made.slab_bytes = static_cast<std::size_t>(slab);
         made.group = static_cast<int>(plan_.groups.size()) - 1;
         const int index = static_cast<int>(plan_.tensors.size());
-        if (!plan_.by_name.emplace(made.name, index).second) return fail("each tensor once", "\"" + made.name + "\" again");
+        if (!plan_.by_name.emplace(made.name, index).second) return fail("each tensor once", quoted(made.name) + " again");
         plan_.groups.back().tensors.push_back(index);
         plan_.tensors.push_back(made);
         return true;
@@ -112,7 +133,7 @@ class Reader {
 
     bool text(const std::string &word, const char *key, std::string &out) {
         const std::string prefix = std::string(key) + "=";
-        if (word.rfind(prefix, 0) != 0 || word.size() == prefix.size()) return fail(prefix, "\"" + word + "\"");
+        if (word.rfind(prefix, 0) != 0 || word.size() == prefix.size()) return fail(prefix, quoted(word));
         out = word.substr(prefix.size());
         return true;
     }
@@ -122,8 +143,9 @@ class Reader {
         if (!text(word, key, digits)) return false;
         char *end = nullptr;
         out = std::strtoll(digits.c_str(), &end, 10);
-        if (*end == '\0' && out >= low && out <= high) return true;
-        return fail(std::string(key) + " from " + std::to_string(low) + " to " + std::to_string(high), "\"" + digits + "\"");
+        const bool is_whole = end == digits.c_str() + digits.size();  // a zero byte ends strtoll, not the word
+        if (is_whole && out >= low && out <= high) return true;
+        return fail(std::string(key) + " from " + std::to_string(low) + " to " + std::to_string(high), quoted(digits));
     }
 
     Plan &plan_;

@@ -19,9 +19,10 @@ void Decay::begin_event() {
     if (unit_ > kUnitLimit) rescale();
 }
 
-void Decay::asked(int expert) { score_[static_cast<std::size_t>(expert)] += unit_; }
-
-void Decay::hit(int expert, int slot) {
+// a slot that is being filled is in the heap too: it must know what it was asked for meanwhile
+void Decay::asked(int expert, int slot) {
+    score_[static_cast<std::size_t>(expert)] += unit_;
+    if (slot == kNone) return;
     const std::size_t index = place_[static_cast<std::size_t>(slot)];
     heap_[index].score = score_[static_cast<std::size_t>(expert)];
     sift_down(index);
@@ -65,6 +66,8 @@ void Decay::rescale() {
     for (double &score : score_) score /= unit_;
     for (Entry &entry : heap_) entry.score /= unit_;
     unit_ = 1.0;
+    // rounding and underflow make ties, and on a tie the lower slot goes first: the heap has to be ordered again
+    for (std::size_t index = heap_.size(); index-- > 0;) sift_down(index);
 }
 
 void Decay::place(std::size_t index, const Entry &entry) {

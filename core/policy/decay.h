@@ -13,8 +13,8 @@ class Decay final : public Policy {
    public:
     Decay(double decay, int n_expert, int n_slots);
     void begin_event() override;
-    void asked(int expert) override;
-    void hit(int expert, int slot) override;
+    void asked(int expert, int slot) override;
+    void hit(int, int) override {}
     void admitted(int expert, int slot) override;
     void evicted(int expert, int slot) override;
     int victim(const PoolView &view) const override;

@@ -22,7 +22,9 @@ class Policy {
    public:
     virtual ~Policy() = default;
     virtual void begin_event() {}
-    virtual void asked(int expert) = 0;  // once per distinct expert of an event, hit or miss, in order of appearance
+    // Once per distinct expert of an event, hit or miss, in order of appearance. `slot` is where the expert is, or is on its
+    // way to; kNone when it has none.
+    virtual void asked(int expert, int slot) = 0;
     virtual void hit(int expert, int slot) = 0;
     virtual void admitted(int expert, int slot) = 0;
     virtual void evicted(int expert, int slot) = 0;

@@ -21,7 +21,7 @@ bool Pool::event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup>
     event_++;
     policy_->begin_event();
     collect(ids, n_ids, out);
-    for (const Lookup &lookup : out) policy_->asked(lookup.expert);
+    for (const Lookup &lookup : out) policy_->asked(lookup.expert, expert(lookup.expert).slot);
     for (const Lookup &lookup : out) {
         if (!lookup.is_hit) continue;
         slot(lookup.slot).used_in = event_;

@@ -40,15 +40,7 @@ struct PhaseCounts {
 
 struct GroupCounts {
     PhaseCounts phase[kPhases];
-    Count ubatches;  // of the context, whether this group took part or not
-    Count pooled;    // ubatches that this group served
-
-    // Ubatches that went the stock path because they did not fit this group's slots. Exact between two decodes.
-    std::uint64_t refused() const {
-        const std::uint64_t all = ubatches.get();
-        const std::uint64_t served = pooled.get();
-        return all > served ? all - served : 0;  // a program that gives no mark at an ubatch's begin has none counted
-    }
+    Count refused;  // ubatches whose expert matmuls went the stock path because they did not fit the slots
 };
 
 }  // namespace slotpool

@@ -3,19 +3,22 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <thread>
+#include <utility>
 
 namespace slotpool {
 
-StoredTensor *Session::add(const abi::Tensor &weight, const abi::Buffer &buffer) {
+std::shared_ptr<StoredTensor> Session::add(const abi::Tensor &weight, const abi::Buffer &buffer) {
     const PlannedTensor *planned = plan.find(weight.name);
     if (planned == nullptr || weight.data == nullptr) return nullptr;
     const PlannedGroup &group = plan.groups[static_cast<std::size_t>(planned->group)];
     if (weight.ne[2] != group.n_expert || weight.nb[2] != planned->slab_bytes || weight.ne[3] != 1) {
-        report("Expected " + planned->name + " to have " + std::to_string(group.n_expert) + " experts of " + std::to_string(planned->slab_bytes) +
-               " bytes as planned, found " + std::to_string(weight.ne[2]) + " of " + std::to_string(weight.nb[2]));
+        switch_off(planned->group, "expected " + std::to_string(group.n_expert) + " experts of " + std::to_string(planned->slab_bytes) +
+                                       " bytes in " + planned->name + " as planned, found " + std::to_string(weight.ne[2]) + " of " +
+                                       std::to_string(weight.nb[2]));
         return nullptr;
     }
-    auto stored = std::make_unique<StoredTensor>();
+    auto stored = std::make_shared<StoredTensor>();
     stored->planned = planned;
     stored->session = this;
     stored->shape = weight;
@@ -27,23 +30,32 @@ StoredTensor *Session::add(const abi::Tensor &weight, const abi::Buffer &buffer)
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto is_same = [&](const auto &tensor) { return tensor->planned == planned; };
     if (std::any_of(tensors_.begin(), tensors_.end(), is_same)) return nullptr;  // a second model under one plan stays stock
-    tensors_.push_back(std::move(stored));
-    return tensors_.back().get();
+    tensors_.push_back(stored);
+    return stored;
 }
 
 void Session::forget(const abi::Buffer &buffer) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto gone = [&](const std::unique_ptr<StoredTensor> &tensor) { return tensor->buffer == &buffer; };
-    tensors_.erase(std::remove_if(tensors_.begin(), tensors_.end(), gone), tensors_.end());
+    const auto is_gone = [&](const auto &tensor) { return tensor->buffer == &buffer; };
+    for (const auto &tensor : tensors_) {
+        if (is_gone(tensor)) tensor->base = nullptr;
+    }
+    tensors_.erase(std::remove_if(tensors_.begin(), tensors_.end(), is_gone), tensors_.end());
 }
 
-std::vector<const StoredTensor *> Session::tensors_of(int group) const {
+StoredTensors Session::tensors_of(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<const StoredTensor *> found;
+    StoredTensors found;
     for (const auto &tensor : tensors_) {
-        if (tensor->planned->group == group) found.push_back(tensor.get());
+        if (tensor->planned->group == group) found.push_back(tensor);
     }
     return found;
+}
+
+bool Session::is_stored(const std::string &name) const {
+    const PlannedTensor *planned = plan.find(name.c_str());
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::any_of(tensors_.begin(), tensors_.end(), [&](const auto &tensor) { return tensor->planned == planned; });
 }
 
 std::shared_ptr<ContextCounts> Session::add_context() {
@@ -52,19 +64,24 @@ std::shared_ptr<ContextCounts> Session::add_context() {
     return contexts_.back();
 }
 
-bool Session::is_stored(const std::string &name) const {
+std::string Session::off_reason(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return std::any_of(tensors_.begin(), tensors_.end(), [&](const auto &tensor) { return tensor->planned->name == name; });
+    return off_reasons_[static_cast<std::size_t>(group)];
 }
 
-std::string Session::problem() const {
+void Session::switch_off(int group, const std::string &reason) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return problem_;
+    off_reasons_[static_cast<std::size_t>(group)] = reason;
 }
 
-void Session::report(const std::string &problem) {
+std::string Session::take_failure() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (problem_.empty()) problem_ = problem;
+    return std::exchange(failure_, {});
+}
+
+void Session::fail(const std::string &failure) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = failure;
 }
 
 namespace sessions {
@@ -74,6 +91,7 @@ struct Table {
     std::mutex mutex;
     std::map<int, std::shared_ptr<Session>> open;
     std::shared_ptr<Session> loading;
+    std::thread::id loading_thread;  // of no thread: everybody's
     int next = 1;
 };
 
@@ -85,10 +103,11 @@ Table &table() {
 
 }  // namespace
 
-int open(Plan plan) {
+int open(Plan plan, bool for_every_thread) {
     Table &t = table();
     const std::lock_guard<std::mutex> lock(t.mutex);
     t.loading = std::make_shared<Session>(std::move(plan));
+    t.loading_thread = for_every_thread ? std::thread::id() : std::this_thread::get_id();
     t.open[t.next] = t.loading;
     return t.next++;
 }
@@ -99,8 +118,10 @@ void end_loading() {
 }
 
 std::shared_ptr<Session> loading() {
+    const Table &t = table();
     const std::lock_guard<std::mutex> lock(table().mutex);
-    return table().loading;
+    const bool is_ours = t.loading_thread == std::thread::id() || t.loading_thread == std::this_thread::get_id();
+    return is_ours ? t.loading : nullptr;
 }
 
 std::shared_ptr<Session> get(int number) {

@@ -18,6 +18,7 @@ namespace slotpool {
 class Session;
 
 // An expert tensor in the store: where every expert always is. Host memory or a mapped file, so bytes can be read in place.
+// Shared by the buffer and the pools: a pool whose model is gone finds `base` null, not freed memory.
 struct StoredTensor {
     const PlannedTensor *planned = nullptr;
     Session *session = nullptr;
@@ -30,23 +31,25 @@ struct StoredTensor {
     const std::uint8_t *slab(int expert) const { return base + static_cast<std::size_t>(expert) * slab_bytes; }
 };
 
+using StoredTensors = std::vector<std::shared_ptr<const StoredTensor>>;
+
 // The counters of one context, one entry per planned group.
 struct ContextCounts {
     explicit ContextCounts(std::size_t n_groups) : groups(n_groups) {}
     std::vector<GroupCounts> groups;
-    bool is_open = true;
 };
 
 class Session : public std::enable_shared_from_this<Session> {
    public:
-    explicit Session(Plan made) : plan(std::move(made)) {}
+    explicit Session(Plan made) : plan(std::move(made)), off_reasons_(plan.groups.size()) {}
 
     // Called by the loader, through our buffer, for each tensor that got its place. nullptr: not a planned tensor, or its
-    // shape is not the planned one (then it stays an ordinary tensor, and `problem` says why).
-    StoredTensor *add(const abi::Tensor &weight, const abi::Buffer &buffer);
+    // shape is not the planned one (then it stays an ordinary tensor, and the group's off_reason says why).
+    std::shared_ptr<StoredTensor> add(const abi::Tensor &weight, const abi::Buffer &buffer);
     void forget(const abi::Buffer &buffer);
 
-    std::vector<const StoredTensor *> tensors_of(int group) const;
+    StoredTensors tensors_of(int group) const;
+    bool is_stored(const std::string &name) const;
     std::shared_ptr<ContextCounts> add_context();
 
     // Sums over contexts; locks, so not for the computing thread's use.
@@ -55,25 +58,32 @@ class Session : public std::enable_shared_from_this<Session> {
         const std::lock_guard<std::mutex> lock(mutex_);
         for (const auto &context : contexts_) visit(*context);
     }
-    bool is_stored(const std::string &name) const;
-    std::string problem() const;
-    void report(const std::string &problem);
+
+    // Why a planned group is not pooled after all; empty when it is.
+    std::string off_reason(int group) const;
+    void switch_off(int group, const std::string &reason);
+    // Why the last request failed; reading it forgets it.
+    std::string take_failure();
+    void fail(const std::string &failure);
 
     const Plan plan;
 
    private:
     mutable std::mutex mutex_;
-    std::vector<std::unique_ptr<StoredTensor>> tensors_;
+    std::vector<std::shared_ptr<StoredTensor>> tensors_;
     std::vector<std::shared_ptr<ContextCounts>> contexts_;
-    std::string problem_;
+    std::vector<std::string> off_reasons_;  // by group
+    std::string failure_;
 };
 
 // The sessions of the process.
 namespace sessions {
 
-int open(Plan plan);                       // becomes the loading session; returns its number
+// Becomes the loading session of the calling thread, or of every thread (a program that knows nothing of us may load
+// anywhere). Returns its number.
+int open(Plan plan, bool for_every_thread = false);
 void end_loading();                        // from here on buffers and contexts belong to no session
-std::shared_ptr<Session> loading();        // nullptr when none is open for loading
+std::shared_ptr<Session> loading();        // the calling thread's; nullptr when none is open for loading
 std::shared_ptr<Session> get(int number);  // nullptr when closed or never opened
 void close(int number);                    // buffers and contexts that still live keep theirs alive
 

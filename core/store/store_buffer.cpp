@@ -29,7 +29,8 @@ void *get_base(abi::Buffer *buffer) { return context_of(buffer)->base; }
 // the loader gives a tensor its place: from here on its bytes are known to be its experts'
 abi::Status init_tensor(abi::Buffer *buffer, abi::Tensor *tensor) {
     StoreBuffer *context = context_of(buffer);
-    if (context->session && tensor->view_src == nullptr) tensor->extra = context->session->add(*tensor, *buffer);
+    if (!context->session || tensor->view_src != nullptr) return abi::Status::success;
+    if (auto stored = context->session->add(*tensor, *buffer)) context->stored[tensor->data] = std::move(stored);
     return abi::Status::success;
 }
 
@@ -65,14 +66,16 @@ bool is_host(abi::BufferType *) { return true; }
 
 StoredTensor *stored_tensor(const abi::Tensor *weight, const abi::BufferType *store_type) {
     if (weight == nullptr || weight->buffer == nullptr || weight->buffer->buft != store_type || weight->buffer->context == nullptr) return nullptr;
-    if (weight->view_src != nullptr || !context_of(weight->buffer)->session) return nullptr;
-    return static_cast<StoredTensor *>(weight->extra);
+    if (weight->view_src != nullptr) return nullptr;
+    const auto &stored = context_of(weight->buffer)->stored;
+    const auto found = stored.find(weight->data);
+    return found == stored.end() ? nullptr : found->second.get();
 }
 
 abi::BufferTypeTable store_buffer_type_table() { return {type_name, alloc_buffer, alignment, nullptr, nullptr, is_host}; }
 
 abi::Buffer *make_store_buffer(const abi::Api &api, abi::BufferType *type, std::uint8_t *base, std::size_t size, bool owns_memory) {
-    auto *context = new (std::nothrow) StoreBuffer{sessions::loading(), base, size, owns_memory};
+    auto *context = new (std::nothrow) StoreBuffer{sessions::loading(), base, size, owns_memory, {}};
     if (context == nullptr) return nullptr;
     abi::BufferTable table{};
     table.free_buffer = free_buffer;

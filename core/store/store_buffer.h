@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <vector>
+#include <unordered_map>
 
 #include "abi/ggml_api.h"
 #include "store/session.h"
@@ -15,6 +15,9 @@ struct StoreBuffer {
     std::uint8_t *base = nullptr;
     std::size_t size = 0;
     bool owns_memory = false;
+    // by tensor data. Not in the tensor's own `extra` field: the CPU backend takes a weight with `extra` for a repacked one
+    // and leaves its fast kernels
+    std::unordered_map<const void *, std::shared_ptr<StoredTensor>> stored{};
 };
 
 // The tensor's entry in the store, or nullptr when the tensor is not a planned expert tensor in a store buffer.

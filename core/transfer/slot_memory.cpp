@@ -15,21 +15,21 @@ std::size_t align_up(std::size_t n) { return (n + kAlignment - 1) / kAlignment *
 
 }  // namespace
 
-SlotMemory::SlotMemory(const abi::Api &api, const std::vector<const StoredTensor *> &tensors, int n_slots, bool poison)
+SlotMemory::SlotMemory(const abi::Api &api, const StoredTensors &tensors, int n_slots, bool poison)
     : api_(api), tensors_(tensors), n_slots_(n_slots), poison_(poison) {
-    for (const StoredTensor *tensor : tensors_) {
+    for (const auto &tensor : tensors_) {
         offsets_.push_back(size_);
         size_ += align_up(tensor->slab_bytes * static_cast<std::size_t>(n_slots) + kTailBytes);
     }
 }
 
-std::unique_ptr<SlotMemory> SlotMemory::allocate(const abi::Api &api, abi::Device *device, const std::vector<const StoredTensor *> &tensors,
-                                                 int n_slots, bool poison, std::string &error) {
+std::unique_ptr<SlotMemory> SlotMemory::allocate(const abi::Api &api, abi::Device *device, const StoredTensors &tensors, int n_slots, bool poison,
+                                                 std::string &error) {
     std::unique_ptr<SlotMemory> memory(new SlotMemory(api, tensors, n_slots, poison));
     memory->base_ = static_cast<std::uint8_t *>(os::reserve_memory(memory->size_));
     if (memory->base_ != nullptr) memory->buffer_ = api.dev_buffer_from_host_ptr(device, memory->base_, memory->size_, memory->size_);
     if (memory->buffer_ == nullptr) {
-        error = std::to_string(n_slots) + " slots of layer " + std::to_string(tensors[0]->planned->group) + " need " + std::to_string(memory->size_) +
+        error = std::to_string(n_slots) + " slots of " + tensors[0]->planned->name + " and its layer need " + std::to_string(memory->size_) +
                 " bytes, the system has no such memory. Try fewer slots";
         return nullptr;
     }

@@ -16,8 +16,8 @@ namespace slotpool {
 class SlotMemory {
    public:
     // nullptr when the memory cannot be had; `error` then says what was asked for.
-    static std::unique_ptr<SlotMemory> allocate(const abi::Api &api, abi::Device *device, const std::vector<const StoredTensor *> &tensors,
-                                                int n_slots, bool poison, std::string &error);
+    static std::unique_ptr<SlotMemory> allocate(const abi::Api &api, abi::Device *device, const StoredTensors &tensors, int n_slots, bool poison,
+                                                std::string &error);
     ~SlotMemory();
     SlotMemory(const SlotMemory &) = delete;
     SlotMemory &operator=(const SlotMemory &) = delete;
@@ -33,10 +33,10 @@ class SlotMemory {
     std::size_t size() const { return size_; }
 
    private:
-    SlotMemory(const abi::Api &api, const std::vector<const StoredTensor *> &tensors, int n_slots, bool poison);
+    SlotMemory(const abi::Api &api, const StoredTensors &tensors, int n_slots, bool poison);
 
     const abi::Api &api_;
-    std::vector<const StoredTensor *> tensors_;
+    StoredTensors tensors_;
     std::vector<std::size_t> offsets_;
     int n_slots_;
     bool poison_;

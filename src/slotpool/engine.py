@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import llama_cpp
-import llama_cpp._logger
 
 from slotpool import native
 from slotpool.errors import SlotpoolError
 
 _ERROR_LEVEL = 4
 _CONTINUED_LEVEL = 5
+_callbacks: list[Any] = []
+"""Log callbacks are kept for good: another thread of the engine may be inside one while it is being replaced."""
 _DEVICE_TYPES = ("CPU", "GPU", "IGPU", "ACCEL", "META")
 
 
@@ -76,18 +78,20 @@ def abi_problem() -> str:
 
 def register_core() -> None:
     """Makes ggml load the core, once; a session must be open. Raises SlotpoolError, with the core's own words, when it refuses."""
-    if is_registered():
+    if native.is_registered():
         return
+    if is_registered():
+        raise SlotpoolError("expected no other copy of slotpool's core in ggml, found one", do="Unset GGML_BACKEND_PATH.")
     load = _function("ggml_backend_load", ctypes.c_void_p, ctypes.c_char_p)
     with captured_log() as lines:
         load(os.fsencode(native.CORE_PATH))
-    if not is_registered():
+    if not (native.is_registered() and is_registered()):
         reason = native.last_error() or "; ".join(lines) or "ggml_backend_load gave no reason"
         raise SlotpoolError(reason, do="slotpool doctor shows what is installed. The pool stays out.")
 
 
 def is_registered() -> bool:
-    """Whether the registry that libllama asks has the core in it."""
+    """Whether the registry that libllama asks has a slotpool core in it, this one or another copy."""
     return bool(_function("ggml_backend_reg_by_name", ctypes.c_void_p, ctypes.c_char_p)(b"slotpool"))
 
 
@@ -95,6 +99,8 @@ def is_registered() -> bool:
 def captured_log() -> Iterator[list[str]]:
     """Collects the engine's error lines instead of printing them, for messages that would otherwise be lost."""
     lines: list[str] = []
+    before, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
+    llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
 
     def collect(level: int, text: bytes, _: Any) -> None:
         if level == _ERROR_LEVEL:
@@ -103,24 +109,26 @@ def captured_log() -> Iterator[list[str]]:
             lines[-1] += text.decode("utf-8", "replace").rstrip()
 
     callback = llama_cpp.llama_log_callback(collect)
+    _callbacks.append(callback)
     llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
     try:
         yield lines
     finally:
-        llama_cpp.llama_log_set(llama_cpp._logger.llama_log_callback, ctypes.c_void_p(0))
+        llama_cpp.llama_log_set(before, data)
 
 
 @contextmanager
 def model_defaults(**fields: Any) -> Iterator[None]:
-    """Within it, llama_cpp.Llama starts from model parameters with `fields` set: for what its own keywords do not reach.
+    """Within it, this thread's llama_cpp.Llama starts from model parameters with `fields` set: for what its keywords do not reach.
 
-    `use_extra_bufts=False` keeps the CPU's experts in the file's layout instead of a repacked one.
+    Not to be open twice at a time.     `use_extra_bufts=False` keeps the CPU's experts in the file's layout instead of a repacked one.
     """
     make = llama_cpp.llama_cpp.llama_model_default_params
+    here = threading.get_ident()
 
     def changed() -> Any:
         params = make()
-        for name, value in fields.items():
+        for name, value in fields.items() if threading.get_ident() == here else ():
             setattr(params, name, value)
         return params
 

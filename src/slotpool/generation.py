@@ -13,7 +13,7 @@ from statistics import fmean
 
 import llama_cpp
 
-from slotpool.errors import SlotpoolError
+from slotpool.errors import SlotpoolError, quoted
 
 STEADY_AFTER = 64
 """`steady_tps` counts the tokens after this one: by then the pool has seen the text's experts."""
@@ -46,21 +46,27 @@ class Generation:
 
 def tokenize(llm: llama_cpp.Llama, prompt: str) -> list[int]:
     """The prompt's ids, as it is: no chat template; a leading BOS where the model asks for one."""
-    ids: list[int] = llm.tokenize(prompt.encode("utf-8", "surrogateescape"), add_bos=True, special=True)
-    if not ids:
-        raise SlotpoolError("expected a prompt of at least one token, found an empty one", where="--prompt")
-    return ids
+    return _ids(llm, prompt, add_bos=True)
 
 
 def apply_chat(llm: llama_cpp.Llama, prompt: str) -> list[int]:
     """The ids of one user turn under the model's own chat template. Raises SlotpoolError when the file has none."""
-    handler = llama_cpp.llama_chat_format.Jinja2ChatFormatter
     template = llm.metadata.get("tokenizer.chat_template")
     if not template:
         raise SlotpoolError("expected a chat template in the model, found none", where="--chat", do="Leave --chat out.")
     eos, bos = (_token_text(llm, token) for token in (llm.token_eos(), llm.token_bos()))
-    made = handler(template=template, eos_token=eos, bos_token=bos)(messages=[{"role": "user", "content": prompt}])
-    ids: list[int] = llm.tokenize(made.prompt.encode("utf-8", "surrogateescape"), add_bos=not made.added_special, special=True)
+    try:
+        formatter = llama_cpp.llama_chat_format.Jinja2ChatFormatter(template=template, eos_token=eos, bos_token=bos)
+        made = formatter(messages=[{"role": "user", "content": prompt}])
+    except Exception as error:  # a template is a program from the file: it may fail in any way
+        raise SlotpoolError(f"the model's chat template failed: {quoted(str(error))}", where="--chat", do="Leave --chat out.") from error
+    return _ids(llm, made.prompt, add_bos=not made.added_special)
+
+
+def _ids(llm: llama_cpp.Llama, text: str, add_bos: bool) -> list[int]:
+    ids: list[int] = llm.tokenize(text.encode("utf-8", "surrogateescape"), add_bos=add_bos, special=True)
+    if not ids:
+        raise SlotpoolError("expected a prompt of at least one token, found an empty one", where="--prompt")
     return ids
 
 
@@ -75,9 +81,10 @@ def generate(
 
     Raises SlotpoolError when prompt and tokens do not fit the context.
     """
-    if len(prompt) + n_tokens > llm.n_ctx():
+    n_ctx = len(llm.input_ids)  # as asked for; the engine's own number is rounded up
+    if len(prompt) + n_tokens > n_ctx:
         raise SlotpoolError(
-            f"expected prompt and tokens to fit a context of {llm.n_ctx()}, found {len(prompt)} + {n_tokens}",
+            f"expected prompt and tokens to fit a context of {n_ctx}, found {len(prompt)} + {n_tokens}",
             where="--ctx",
             do=f"Try --ctx {len(prompt) + n_tokens}.",
         )

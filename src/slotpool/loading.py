@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from slotpool.model import Model
 from slotpool.native import Session
 from slotpool.plan import Plan, Slots
 
+_ELSEWHERE = "not in the store: the loader put it elsewhere (a device, an override), or does not use it"
 _loading = threading.Lock()
-"""The core has one session open for loading at a time."""
+"""One load at a time: the core has one session open for loading, and the engine's defaults are changed while it loads."""
 
 
 class PooledLlama(llama_cpp.Llama):
@@ -36,27 +38,26 @@ class PooledLlama(llama_cpp.Llama):
         if not made.groups:
             super().__init__(path, **llama_options)
             return
-        with _loading:
-            session = Session(plan.to_text(made))
-            self.slotpool_session = session
-            try:
-                engine.register_core()
-                super().__init__(path, **llama_options)
-            except BaseException:
-                self.close()
-                raise
-            finally:
-                session.loaded()
+        session = Session(plan.to_text(made))
+        self.slotpool_session = session
+        try:
+            engine.register_core()
+            super().__init__(path, **llama_options)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            session.loaded()
 
     def eval(self, tokens: Sequence[int]) -> None:
         """As llama_cpp.Llama.eval; a failure of the pool is a SlotpoolError in its own words, and the pool survives it."""
         try:
             super().eval(tokens)
         except RuntimeError as error:
-            problem = self.slotpool_session.problem() if self.slotpool_session else ""
-            if not problem:
+            failure = self.slotpool_session.take_failure() if self.slotpool_session else ""
+            if not failure:
                 raise
-            raise SlotpoolError(problem, exit_code=REFUSED) from error
+            raise SlotpoolError(failure, exit_code=REFUSED) from error
 
     def close(self) -> None:
         """Frees context, model and slots. The counters go with them."""
@@ -83,7 +84,7 @@ def load(
     `slots`: a number, `all`, 0 (off) or `auto`. `policy` is one of `plan.POLICIES`. `require_pool` makes it an error when nothing
     is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read shows (tests). `repack=False` keeps what is
     not pooled in the file's layout as well, so that plain and pooled runs go through the same kernels. All other keywords go to
-    llama_cpp.Llama; `n_threads` is all cores unless given (the engine's own default is half), `verbose` is off.
+    llama_cpp.Llama; `n_threads` and `n_threads_batch` are all cores unless given (the engine's own default is half), `verbose` is off.
 
     Raises SlotpoolError for a file that cannot be read, slots that one token cannot use, an unknown keyword, or nothing pooled
     with `require_pool`.
@@ -92,7 +93,7 @@ def load(
     facts = model.read(Path(os.fsdecode(path)))
     if facts.problems:
         raise SlotpoolError(facts.problems[0], where=printable(path), do="slotpool inspect lists all problems of the file.")
-    made = plan.make(facts, slots, policy=policy, poison=poison)
+    made = plan.make(_as_overridden(facts, llama_options), slots, policy=policy, poison=poison)
     if require_pool and not made.groups:
         raise _nothing_pooled(made.reason, path)
     for warning in made.warnings:
@@ -113,8 +114,12 @@ def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
         if llm.slotpool_plan.groups:
             raise SlotpoolError("expected an open model, found a closed one")
         return pool_stats.collect(llm.slotpool_plan, (), {})
-    stored = {tensor.name: session.is_stored(tensor.name) for group in llm.slotpool_plan.groups for tensor in group.tensors}
-    return pool_stats.collect(llm.slotpool_plan, session.counts(), stored)
+    off = {
+        tensor.name: session.off_reason(index) or ("" if session.is_stored(tensor.name) else _ELSEWHERE)
+        for index, group in enumerate(llm.slotpool_plan.groups)
+        for tensor in group.tensors
+    }
+    return pool_stats.collect(llm.slotpool_plan, session.counts(), off)
 
 
 def _check_options(llama_options: dict[str, Any]) -> None:
@@ -127,16 +132,19 @@ def _check_options(llama_options: dict[str, Any]) -> None:
 
 def _construct(path: str | os.PathLike[str], facts: Model, made: Plan, repack: bool, llama_options: dict[str, Any]) -> PooledLlama:
     options = {"verbose": False} | llama_options
-    options["n_threads"] = options.get("n_threads") or engine.n_cores()
-    with ExitStack() as stack:
+    for name in ("n_threads", "n_threads_batch"):
+        options[name] = options.get(name) or engine.n_cores()
+    with _loading, ExitStack() as stack:
         lines = stack.enter_context(engine.captured_log()) if not options["verbose"] else []
         if not repack:
             stack.enter_context(engine.model_defaults(use_extra_bufts=False))
         text = stack.enter_context(_path_for_engine(os.fsdecode(path), facts))
         try:
             return PooledLlama(text, made, **options)
-        except (ValueError, RuntimeError) as error:
-            reason = "; ".join(lines[-2:]) or str(error)
+        except SlotpoolError:
+            raise
+        except Exception as error:  # llama-cpp-python raises what it likes: ValueError, AssertionError, errors of a chat template
+            reason = "; ".join(lines[-2:]) or f"{type(error).__name__}: {error}"
             raise SlotpoolError(f"the engine could not load the model: {reason}", where=printable(path)) from error
 
 
@@ -156,6 +164,12 @@ def _path_for_engine(path: str, facts: Model) -> Iterator[str]:
 
 def _link(folder: str, shard: int, n_shards: int) -> Path:
     return Path(folder, f"model-{shard + 1:05d}-of-{n_shards:05d}.gguf" if n_shards > 1 else "model.gguf")
+
+
+def _as_overridden(facts: Model, llama_options: dict[str, Any]) -> Model:
+    """The model as `kv_overrides` make it: they may change how many experts a token uses."""
+    n_used = (llama_options.get("kv_overrides") or {}).get(f"{facts.architecture}.expert_used_count")
+    return replace(facts, n_expert_used=n_used) if isinstance(n_used, int) else facts
 
 
 def _nothing_pooled(reason: str, path: str | os.PathLike[str]) -> SlotpoolError:

@@ -6,6 +6,7 @@ Knows no model, no plan and no engine; texts in, numbers out. Every other module
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from slotpool.errors import SlotpoolError
 
-INTERFACE = 1
+INTERFACE = 2
 """Number of the C interface this file was written for; `core/include/slotpool.h` has the same."""
 CORE_PATH = Path(__file__).with_name("libslotpool.so")
 _TEXT_BYTES = 4096
@@ -94,13 +95,15 @@ class Lookup:
 _FUNCTIONS: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("slotpool_interface", ctypes.c_int, ()),
     ("slotpool_last_error", None, (ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_is_registered", ctypes.c_int, ()),
     ("slotpool_abi_check", ctypes.c_int, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_abi_check_library", ctypes.c_int, (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_open", ctypes.c_int, (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_loaded", None, ()),
     ("slotpool_session_close", None, (ctypes.c_int,)),
     ("slotpool_session_is_stored", ctypes.c_int, (ctypes.c_int, ctypes.c_char_p)),
-    ("slotpool_session_problem", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_take_failure", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_off_reason", None, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
     ("slotpool_session_reset_stats", None, (ctypes.c_int,)),
     ("slotpool_session_corrupt", ctypes.c_int, (ctypes.c_int, ctypes.c_int, ctypes.c_int)),
@@ -128,12 +131,12 @@ def core() -> ctypes.CDLL:
         library = ctypes.CDLL(str(CORE_PATH))
     except OSError as error:
         raise SlotpoolError(f"expected the core library, found none: {error}", do="Install slotpool again.") from error
-    for name, result, arguments in _FUNCTIONS:
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
     found = library.slotpool_interface()
     if found != INTERFACE:
         raise SlotpoolError(f"expected a core of interface {INTERFACE}, found {found}", where=str(CORE_PATH), do="Install slotpool again.")
+    for name, result, arguments in _FUNCTIONS:
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
     return library
 
 
@@ -142,6 +145,11 @@ def last_error() -> str:
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     core().slotpool_last_error(text, _TEXT_BYTES)
     return _decoded(text)
+
+
+def is_registered() -> bool:
+    """Whether ggml has this core's registry, and not that of another copy of the core."""
+    return bool(core().slotpool_is_registered())
 
 
 def check_abi(address: int) -> str:
@@ -181,10 +189,16 @@ class Session:
         """Whether the loader put this expert tensor into the store."""
         return bool(core().slotpool_session_is_stored(self.number, tensor.encode()))
 
-    def problem(self) -> str:
-        """The first thing that went wrong at run time; empty when nothing did."""
+    def take_failure(self) -> str:
+        """Why the last request failed, told once; empty when the pool did not make it fail."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
-        core().slotpool_session_problem(self.number, text, _TEXT_BYTES)
+        core().slotpool_session_take_failure(self.number, text, _TEXT_BYTES)
+        return _decoded(text)
+
+    def off_reason(self, group: int) -> str:
+        """Why a planned group is not pooled after all; empty when it is."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        core().slotpool_session_off_reason(self.number, group, text, _TEXT_BYTES)
         return _decoded(text)
 
     def counts(self) -> list[GroupCounts]:
@@ -207,7 +221,8 @@ class Pool:
     """The core's slot table and policy alone, without bytes: for the simulator, benchmarks and property tests."""
 
     def __init__(self, n_expert: int, n_slots: int, policy: str, decay: float = 0.97) -> None:
-        self._pool = core().slotpool_pool_new(n_expert, n_slots, policy.encode(), decay)
+        in_range = 1 <= n_slots <= n_expert < 2**31  # ctypes would cut a number to 32 bits
+        self._pool = core().slotpool_pool_new(n_expert, n_slots, policy.encode(), decay) if in_range else None
         if not self._pool:
             raise SlotpoolError(
                 f"expected policy lru or decay, 1 to n_expert slots and a decay in (0, 1], "
@@ -217,9 +232,12 @@ class Pool:
 
     def event(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
         """One event: `ids` in (token, k) order. With `publish` admitted slots are complete at once. ValueError on an id out of range."""
-        rows = (ctypes.c_int32 * len(ids))(*ids)
         out = (_Lookup * self._n_expert)()
-        n_found = core().slotpool_pool_event(self._pool, rows, len(ids), int(publish), out, self._n_expert)
+        try:
+            rows = array("i", ids)  # ctypes would cut an id to 32 bits
+            n_found = core().slotpool_pool_event(self._pool, rows.buffer_info()[0], len(ids), int(publish), out, self._n_expert)
+        except OverflowError:
+            n_found = -1
         if n_found < 0:
             raise ValueError(f"expected expert ids from 0 to {self._n_expert - 1}, found one outside")
         return [Lookup(one.expert, one.slot, one.evicted, one.n_rows, bool(one.is_hit)) for one in out[:n_found]]
@@ -271,8 +289,8 @@ def _phase(phase: _Phase) -> PhaseCounts:
 def _group(group: _Group) -> GroupCounts:
     return GroupCounts(
         layer=group.layer,
-        pass_=group.pass_.decode(),
-        device=group.device.decode(),
+        pass_=group.pass_.decode("utf-8", "replace"),
+        device=group.device.decode("utf-8", "replace"),  # may be cut in the middle of a character
         slots=group.slots,
         n_expert=group.n_expert,
         n_tensors=group.n_tensors,

@@ -82,7 +82,7 @@ def make(model: Model, slots: Slots, *, policy: str = "default", poison: bool = 
     warning. `auto` is off for now: there is no device, and slots would only double the memory.
     """
     if policy not in POLICIES:
-        raise unknown("policy", policy, POLICIES, where="--policy")
+        raise unknown("policy", str(policy), POLICIES, where="--policy")
     wanted = _wanted(slots)
     name = "decay" if policy == "default" else policy
     if not model.experts:
@@ -142,7 +142,7 @@ def _warnings(model: Model, wanted: int) -> tuple[str, ...]:
 def _by_routing(model: Model) -> dict[tuple[int, str], list[ExpertTensor]]:
     groups: dict[tuple[int, str], list[ExpertTensor]] = {}
     for layer, tensors in model.layers.items():
-        for tensor in tensors:
+        for tensor in sorted(tensors, key=lambda one: one.is_chunk):  # in the order of the graph, whatever the file's is
             groups.setdefault((layer, PASSES[tensor.is_chunk]), []).append(tensor)
     return groups
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from slotpool.native import GroupCounts, PhaseCounts
-from slotpool.plan import Plan
+from slotpool.plan import Group, Plan
 
 
 class Served(TypedDict):
@@ -82,13 +82,13 @@ class Stats(TypedDict):
     tensors: list[Tensor]
 
 
-def collect(plan: Plan, counts: Iterable[GroupCounts], stored: Mapping[str, bool]) -> Stats:
-    """The document for a model under `plan`. `stored` says for every planned tensor whether the loader put it into the store."""
+def collect(plan: Plan, counts: Iterable[GroupCounts], off: Mapping[str, str]) -> Stats:
+    """The document for a model under `plan`. `off` says why a planned tensor is not pooled after all; empty when it is."""
     groups = list(counts)
     generation = sum((group.generation for group in groups), PhaseCounts())
     prompt = sum((group.prompt for group in groups), PhaseCounts())
     total = generation + prompt
-    tensors = _tensors(plan, stored)
+    tensors = _tensors(plan, off)
     return Stats(
         lookups=total.lookups,
         hits=total.hits,
@@ -103,7 +103,7 @@ def collect(plan: Plan, counts: Iterable[GroupCounts], stored: Mapping[str, bool
         prompt=_phase(prompt),
         pooled_tensors=sum(tensor["state"] != "off" for tensor in tensors),
         expert_tensors=len(tensors),
-        slot_bytes=sum(group.slots * group.slab_bytes for group in plan.groups),
+        slot_bytes=plan.slot_bytes,
         layers=[_layer(group) for group in groups],
         tensors=tensors,
     )
@@ -147,12 +147,12 @@ def _layer(group: GroupCounts) -> Layer:
     }
 
 
-def _tensors(plan: Plan, stored: Mapping[str, bool]) -> list[Tensor]:
-    pooled = [
-        Tensor(name=tensor.name, state=f"pooled {group.slots}/{group.n_expert}", reason=f"slots on {group.device}")
-        if stored.get(tensor.name)
-        else Tensor(name=tensor.name, state="off", reason="off: the loader put it elsewhere (a device, or an override)")
-        for group in plan.groups
-        for tensor in group.tensors
-    ]
-    return pooled + [Tensor(name=off.tensor, state="off", reason=off.reason) for off in plan.off]
+def _tensors(plan: Plan, off: Mapping[str, str]) -> list[Tensor]:
+    planned = [_tensor(tensor.name, group, off.get(tensor.name, "")) for group in plan.groups for tensor in group.tensors]
+    return planned + [Tensor(name=one.tensor, state="off", reason=one.reason) for one in plan.off]
+
+
+def _tensor(name: str, group: Group, off_reason: str) -> Tensor:
+    if off_reason:
+        return Tensor(name=name, state="off", reason=f"off: {off_reason}")
+    return Tensor(name=name, state=f"pooled {group.slots}/{group.n_expert}", reason=f"slots on {group.device}")

@@ -2,7 +2,7 @@
 
 from .check import check_pooled
 from .compare import BitsDifferError, assert_same_bits
-from .engine import Bits, Context, EngineError, Model, running
+from .engine import Bits, Context, EngineError, Model, loaded, running
 from .expect import expected_counts, known_ubatches, rigged_ubatches, total
 from .plain import Oracle
 from .pooled import Pooled, plan_of, pooled
@@ -34,6 +34,7 @@ __all__ = [
     "expected_counts",
     "known_ubatches",
     "last_graph",
+    "loaded",
     "plan_of",
     "pooled",
     "rigged_ubatches",

@@ -150,6 +150,16 @@ class Context:
 
 
 @contextmanager
+def loaded(path: Path, setup: Setup) -> Iterator[Model]:
+    """A model for the length of a with block."""
+    model = Model(path, setup)
+    try:
+        yield model
+    finally:
+        model.close()
+
+
+@contextmanager
 def running(model: Model, setup: Setup, watch: Watch | None = None) -> Iterator[Context]:
     """A context for the length of a with block."""
     context = Context(model, setup, watch)

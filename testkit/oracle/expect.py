@@ -6,7 +6,7 @@ which has the output rows only, follows its ubatch; more than eight tokens are a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -47,9 +47,8 @@ def rigged_ubatches(spec: syn.Spec, steps: Steps, n_ubatch: int) -> list[Ubatch]
     return known_ubatches(syn.moe_layers(spec), ids, spec.n_expert_used, steps, n_ubatch)
 
 
-def known_ubatches(layers: Sequence[int], ids_of: object, k: int, steps: Steps, n_ubatch: int) -> list[Ubatch]:
+def known_ubatches(layers: Sequence[int], ids_of: Callable[[int, int], Sequence[int]], k: int, steps: Steps, n_ubatch: int) -> list[Ubatch]:
     """The routing of a model whose ids are a function of (layer, token)."""
-    assert callable(ids_of)
     made = []
     for batch in batches(steps):
         for first in range(0, len(batch.tokens), n_ubatch):

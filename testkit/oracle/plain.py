@@ -7,14 +7,16 @@ are kept by (file, setup, steps).
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from .engine import Bits, EngineError, Model, running
+from .engine import Bits, Context, EngineError, Watch, loaded, running
 from .routing import Observer, Ubatch
-from .script import Setup, Step, Steps
+from .script import Setup, Steps
 
 _CPU_BUFFERS = frozenset({"CPU", "CPU_Mapped"})
 
@@ -61,47 +63,36 @@ class Oracle:
         self._process.shutdown()
 
 
-_loaded: dict[tuple[Path, str, bool], Model] = {}
-"""In the oracle's process: the model it used last."""
-
-
-def run(path: Path, setup: Setup, steps: tuple[Step, ...]) -> list[Bits]:
+def run(path: Path, setup: Setup, steps: Steps) -> list[Bits]:
     """In the oracle's process: the logits."""
-    with running(_model(path, setup), setup) as context:
+    with _plain_context(path, setup) as context:
         return context.run(steps)
 
 
-def observe(path: Path, setup: Setup, steps: tuple[Step, ...]) -> list[Ubatch]:
+def observe(path: Path, setup: Setup, steps: Steps) -> list[Ubatch]:
     """In the oracle's process: the routing."""
     observer = Observer()
-    with running(_model(path, setup), setup, observer) as context:
+    with _plain_context(path, setup, observer) as context:
         context.run(steps)
     return observer.ubatches()
 
 
 def generate(path: Path, setup: Setup, prompt: tuple[int, ...], n_tokens: int) -> list[int]:
     """In the oracle's process: greedy tokens."""
-    with running(_model(path, setup), setup) as context:
+    with _plain_context(path, setup) as context:
         return context.greedy(prompt, n_tokens)
 
 
-def _model(path: Path, setup: Setup) -> Model:
-    key = (path, setup.load_mode, setup.repack)
-    if key not in _loaded:
-        for model in _loaded.values():
-            model.close()
-        _loaded.clear()
-        _check_alone()
-        model = Model(path, setup)
+@contextmanager
+def _plain_context(path: Path, setup: Setup, watch: Watch | None = None) -> Iterator[Context]:
+    """A context of the file. EngineError unless this is plain llama.cpp with its weights as the file has them (trap 16)."""
+    with loaded(path, setup) as model:
         if not setup.repack and not model.buffers <= _CPU_BUFFERS:
             raise EngineError(f"expected the oracle's weights in {sorted(_CPU_BUFFERS)}, got {sorted(model.buffers)}")
-        _loaded[key] = model
-    return _loaded[key]
-
-
-def _check_alone() -> None:
-    if "libslotpool" in Path("/proc/self/maps").read_text(errors="replace"):
-        raise EngineError("expected the oracle's process to be plain llama.cpp, found slotpool's core in it")
+        with running(model, setup, watch) as context:
+            if "libslotpool" in Path("/proc/self/maps").read_text(errors="replace"):
+                raise EngineError("expected the oracle's process to be plain llama.cpp, found slotpool's core in it")
+            yield context
 
 
 def _as_plain(setup: Setup) -> Setup:

@@ -57,8 +57,9 @@ class Pooled:
 
     def counts(self) -> list[GroupCounts]:
         """The counters of every group, over all contexts."""
-        if self.session.problem():
-            raise EngineError(f"expected a session without a problem, got: {self.session.problem()}")
+        failure = self.session.take_failure()
+        if failure:
+            raise EngineError(f"expected a session without a failure, got: {failure}")
         return self.session.counts()
 
     def close(self) -> None:

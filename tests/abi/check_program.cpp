@@ -12,12 +12,12 @@
 
 using namespace slotpool;
 
-static std::string check(const char *ggml, const char *library) {
+static std::string check(const char *ggml, const char *path) {
     std::string error;
     if (os::open_library(ggml, error) == nullptr) return error;
-    void *handle = os::open_library(library, error);
+    void *library = os::open_library(path, error);
     abi::Api api;
-    return handle != nullptr && abi::load(handle, api, error) && abi::verify(api, error) ? "fits" : error;
+    return library != nullptr && abi::load(library, api, error) && abi::verify(api, error) ? "fits" : error;
 }
 
 int main(int argc, char **argv) {

@@ -10,7 +10,7 @@
 //   buffer-grown     the table given by value is larger     TABLE:tail     what follows the table is one word further on
 //   graph:WHAT       a graph function does not do its work  null:FUNCTION  the function returns null
 //   props:WHAT       other device properties                cpu:WHAT       the CPU lacks it, or has another
-//   types:late       a type more among the later ones       no-backend, no-cpu, base, compute, product, status, nbytes, scale
+//   types:late       a type more among the later ones       no-backend, no-cpu, base, compute, product, status, nbytes, scale, operands
 //
 // TABLE is one of device, buffer-type, buffer (not +N: its table is given by value), backend, registry.
 #include "ggml-backend.h"
@@ -83,7 +83,9 @@ void ggml_set_input(ggml_tensor *tensor) {
 
 ggml_tensor *ggml_mul_mat_id(ggml_context *ctx, ggml_tensor *as, ggml_tensor *b, ggml_tensor *ids) {
     OR_NULL(ggml_mul_mat_id);
-    return present(REAL(ggml_mul_mat_id)(ctx, original(as), original(b), original(ids)));
+    ggml_tensor *made = REAL(ggml_mul_mat_id)(ctx, original(as), original(b), original(ids));
+    if (is("operands")) std::swap(made->src[0], made->src[1]);
+    return present(made);
 }
 
 ggml_tensor *ggml_scale(ggml_context *ctx, ggml_tensor *a, float s) {

@@ -17,7 +17,9 @@ import pytest
 HERE = Path(__file__).parent
 CORE_SOURCES = HERE.parents[1] / "core"
 MEMORY = str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-LIES = dict(line.replace("MEMORY", MEMORY).split("\t") for line in (HERE / "lies.tsv").read_text().splitlines() if line[:1] not in ("", "#"))
+LIES = dict(
+    line.replace("MEMORY", MEMORY).split("\t") for line in (HERE / "lies.tsv").read_text().splitlines() if line[:1] not in ("", "#")
+)
 SYMBOLS = re.findall(r"^    F\(\w+, (\w+), ", (CORE_SOURCES / "abi" / "ggml_api.h").read_text(), re.MULTILINE)
 
 ASK = """
@@ -99,10 +101,10 @@ def test_every_lie_is_answered_alike_under_sanitizers(sanitized: Path, wheel: An
 
 
 def test_the_real_ggml_fits_under_sanitizers_and_nothing_is_left_behind(sanitized: Path, wheel: Any) -> None:
-    llama = wheel.lib / "libllama.so"
-    done = _run(sanitized, llama, llama, "honest", leaks=1)
+    arguments = wheel.lib / "libllama.so", wheel.lib / "libllama.so", "honest"
+    done = _run(sanitized, *arguments, leaks=1)
     if "LeakSanitizer has encountered a fatal error" in done.stderr:  # where ptrace is forbidden
-        done = _run(sanitized, llama, llama, "honest", leaks=0)
+        done = _run(sanitized, *arguments, leaks=0)
     assert (done.stdout, done.stderr) == ("|honest|fits|0\n", "")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from testkit import syn
-from testkit.oracle import LAST, Batch, Oracle, Setup, Steps, check_pooled, last_graph, plan_of, pooled
+from testkit.oracle import LAST, Batch, Oracle, Setup, Steps, check_pooled, last_graph, plan_of, pooled, rigged_ubatches
 
 ModelFile = Callable[[syn.Spec], Path]
 
@@ -91,11 +91,7 @@ def slot_counts(spec: syn.Spec) -> tuple[int, ...]:
 
 
 SLOTS = ("k", "k+1", "E-1", "E")
-KNOWN = {
-    ("grovemoe-chunk-experts", "E-1"): pytest.mark.xfail(
-        strict=True, reason="core: chunk experts that all have slots are refused with the ubatches that the layer's experts refuse"
-    )
-}
+KNOWN: dict[tuple[str, str], pytest.MarkDecorator] = {}
 SPLIT_BY_SCALES = ("qwen3moe-scales", "llama-scales-without-gate", "nemotron_h_moe-scales")
 """A scale of gate or up is looked up by a GET_ROWS that stays on the CPU: it cuts the layer's split at every expert tensor."""
 
@@ -168,8 +164,6 @@ def test_the_same_chunk_expert_twice_in_a_row_is_one_lookup_and_two_rows(n_token
 
 def test_observed_routing_is_the_rigged_formula(model_file: ModelFile, oracle: Oracle) -> None:
     """The witness of this file agrees with the construction that test_cells.py relies on."""
-    from testkit.oracle import rigged_ubatches
-
     spec = layout("granite_swa", router="rigged")
     path, steps = model_file(spec), varied_steps()
     seen, known = oracle.routing(path, SETUP, steps), rigged_ubatches(spec, steps, SETUP.n_ubatch)

@@ -14,12 +14,12 @@ from testkit import syn
 from testkit.oracle import (
     Batch,
     EngineError,
-    Model,
     Oracle,
     Setup,
     assert_same_bits,
     check_pooled,
     expected_counts,
+    loaded,
     plan_of,
     pooled,
     steps_of,
@@ -60,21 +60,19 @@ def test_experts_stay_unpacked_where_repacking_is_allowed(type_: str, mode: str,
 def test_the_oracle_would_notice_repacked_experts(model_file: ModelFile) -> None:
     """The check of the oracle's buffers can fail: plain llama.cpp repacks this very file when it may."""
     path = model_file(replace(SPEC, types={"*": "Q4_0"}))
-    loose, strict = Model(path, Setup(repack=True)), Model(path, Setup(repack=False))
-    try:
+    with loaded(path, Setup(repack=True)) as loose, loaded(path, Setup(repack=False)) as strict:
         if not any("REPACK" in name for name in loose.buffers):
             pytest.skip(f"this CPU repacks nothing: {sorted(loose.buffers)}")
         assert not any("REPACK" in name for name in strict.buffers)
-    finally:
-        loose.close()
-        strict.close()
 
 
 @pytest.mark.parametrize("use_mmap", [True, False])
 def test_slotpool_load_is_the_same_run(use_mmap: bool, model_file: ModelFile, oracle: Oracle) -> None:
     """The users' door: `slotpool.load` gives a llama_cpp.Llama whose logits are those of plain llama.cpp."""
     path = model_file(replace(SPEC, types={"*": "Q4_K"}))
-    llm = slotpool.load(path, 8, poison=True, n_ctx=512, n_ubatch=64, n_threads=1, n_threads_batch=1, logits_all=True, flash_attn=True, use_mmap=use_mmap)
+    llm = slotpool.load(
+        path, 8, poison=True, n_ctx=512, n_ubatch=64, n_threads=1, n_threads_batch=1, logits_all=True, flash_attn=True, use_mmap=use_mmap
+    )
     try:
         for step in batches(STEPS):
             llm.eval(list(step.tokens))

@@ -113,9 +113,6 @@ def test_a_layer_without_rows_keeps_its_slots(model_file: ModelFile, oracle: Ora
     assert prompted == [counted(3, 12, 12, 3 * 64, 0)] * 2 + [counted(1, 4, 4, 4, 0)]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="core: a last layer with more slots than any layer before takes a refused prompt's row for generation"
-)
 def test_last_layer_follows_its_ubatch_when_it_has_the_most_slots(model_file: ModelFile, oracle: Oracle) -> None:
     """A plan may give each layer its own number of slots."""
     path, steps = model_file(SPEC), (*steps_of((0,)), Batch((1,) * 20, outputs=LAST), *steps_of((0,)))

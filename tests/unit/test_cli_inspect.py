@@ -140,10 +140,14 @@ def test_cut_file_never_passes(cut: int, args: list[str], tmp_path: Path, capsys
     assert ("problems" in out) != ("slotpool: " in err)
 
 
+PLAIN_C = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+LLAMA, BYTES = "gr\u00fc\u00dfe \U0001f999.gguf".encode(), b"\xff\xfe\nx.gguf"
+
+
 @pytest.mark.parametrize(
-    "name", [b"gr\xc3\xbc\xc3\x9fe \xf0\x9f\xa6\x99.gguf", b"\xff\xfe\nx.gguf", b"x" * 250 + b".gguf", b"[red]%s.gguf"]
+    ("name", "env"),
+    [(LLAMA, {}), (BYTES, {}), (b"x" * 250 + b".gguf", {}), (b"[red]%s.gguf", {"FORCE_COLOR": "1"}), (LLAMA, PLAIN_C), (BYTES, PLAIN_C)],
 )
-@pytest.mark.parametrize("env", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"FORCE_COLOR": "1"}])
 def test_any_path_survives_a_real_command_line(name: bytes, env: dict[str, str], tmp_path: Path) -> None:
     path = os.path.join(os.fsencode(tmp_path), name)
     write(Path(os.fsdecode(path)), moe_bytes())

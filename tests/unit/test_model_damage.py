@@ -87,6 +87,8 @@ def test_one_misplaced_tensor_does_not_blame_the_rest(tmp_path: Path) -> None:
 def test_overlaps_are_told_once_and_against_the_tensor_that_reaches_furthest(tmp_path: Path) -> None:
     tensors = [T("a", (256,)), T("b", (8,), offset=64), T("c", (8,), offset=512), T("d", (8,), offset=1024)]
     assert problems(tmp_path, moe_keys(), tensors) == ("b and a overlap in 32 bytes", "c and a overlap in 32 bytes")
+    tensors = [T("a", (256,)), T("b", (8,)), T("c", (8,), offset=512)]
+    assert problems(tmp_path, moe_keys(), tensors) == ("c and a overlap in 32 bytes",)
 
 
 def test_tensor_of_unknown_type_does_not_blame_its_neighbour(tmp_path: Path) -> None:

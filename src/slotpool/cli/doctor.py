@@ -11,7 +11,7 @@ import click
 from slotpool import machine
 from slotpool.cli import version
 from slotpool.cli.output import json_option, print_json, print_line, print_pairs, print_table
-from slotpool.errors import REFUSED, printable
+from slotpool.errors import REFUSED, SlotpoolError, printable
 from slotpool.sizes import format_bytes
 
 
@@ -34,7 +34,10 @@ def examine() -> dict[str, Any]:
     """Everything the verb shows, as the JSON document has it."""
     from slotpool import engine, native
 
-    problem = engine.abi_problem()
+    try:
+        problem = engine.abi_problem()
+    except SlotpoolError as missing:
+        problem = str(missing)
     copies = engine.ggml_copies()
     if not problem and len(copies) > 1:
         problem = f"expected one libggml-base in the process, found {len(copies)}"

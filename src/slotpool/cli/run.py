@@ -13,9 +13,15 @@ import click
 
 from slotpool.cli.output import json_option, print_json, print_note
 from slotpool.cli.pool_options import pool_options
-from slotpool.errors import REFUSED, SlotpoolError
+from slotpool.errors import REFUSED, SlotpoolError, printable
 from slotpool.plan import Slots
 from slotpool.pool_stats import Stats
+
+MAX_TOKENS = 1 << 22
+MAX_THREADS = 512
+"""Bounds of the engine: beyond them it aborts the process instead of saying no."""
+ENCODERS = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "eurobert", "t5encoder")
+"""Architectures that embed and never write, for files that do not say so themselves."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +46,13 @@ class Request:
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-p", "--prompt", help="The prompt, taken as it is (no chat template unless --chat).")
 @click.option("-f", "--file", "prompt_file", type=click.Path(path_type=Path), help="Read the prompt from a file; - is stdin.")
-@click.option("-n", "n_tokens", type=click.IntRange(0), default=128, show_default=True, help="Tokens to generate at most.")
+@click.option("-n", "n_tokens", type=click.IntRange(0, MAX_TOKENS), default=128, show_default=True, help="Tokens to generate at most.")
 @click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="For temperatures above 0.")
-@click.option("--ctx", type=click.IntRange(1), help="Context in tokens.  [default: 4096, at most what the model was trained for]")
-@click.option("--threads", type=click.IntRange(1), help="[default: all cores]")
+@click.option(
+    "--ctx", type=click.IntRange(1, MAX_TOKENS), help="Context in tokens.  [default: 4096, at most what the model was trained for]"
+)
+@click.option("--threads", type=click.IntRange(1, MAX_THREADS), help="[default: all cores]")
 @click.option("--chat", is_flag=True, help="Put the prompt into the model's chat template.")
 @click.option("--repack/--no-repack", default=True, help="Let the engine repack experts that are not pooled.  [default: repack]")
 @pool_options("auto")
@@ -70,6 +78,7 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
     """
     from slotpool import generation, loading  # the engine takes a second to import: not for --help
 
+    _check_writes_text(request.model)
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -103,9 +112,23 @@ def _check_used(stats: Stats, n_generated: int) -> None:
     if stats["pooled_tensors"] and n_generated > 1 and not stats["lookups"]:
         raise SlotpoolError(
             "expected lookups in the pool, found none: it was planned and never used",
-            do="slotpool doctor shows whether two copies of ggml are loaded.",
+            do="Please report it with the output of slotpool doctor --json.",
             exit_code=REFUSED,
         )
+
+
+def _check_writes_text(path: Path) -> None:
+    """Refuses what the engine would answer with an abort: models without a vocabulary, and encoders."""
+    from slotpool.model import read
+
+    facts = read(path)
+    if facts.problems:
+        return  # load() says it better
+    tokenizer = facts.metadata.get("tokenizer.ggml.model")
+    if tokenizer in (None, "none", "no_vocab"):
+        raise SlotpoolError("expected a model with a vocabulary, found one without", where=printable(path))
+    if facts.metadata.get(f"{facts.architecture}.attention.causal") is False or facts.architecture in ENCODERS:
+        raise SlotpoolError(f"expected a model that writes text, found an encoder ({facts.architecture})", where=printable(path))
 
 
 def _prompt(prompt: str | None, prompt_file: Path | None) -> str:

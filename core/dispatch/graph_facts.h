@@ -1,0 +1,34 @@
+// What the scheduler asked about the graph that this thread built last: how many tokens its ubatch has, and which groups
+// did not fit. The scheduler asks supports_op for every node when a graph is built, right before the context computes it on
+// the same thread, and does not ask at all when the graph is used again.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace slotpool {
+
+class Session;
+
+struct GraphFacts {
+    bool was_asked = false;            // since the last take(): a graph was built
+    const Session *session = nullptr;  // whose stored tensors are in it
+    std::int64_t n_tokens = 0;         // of the ubatch, from the token embedding; 0: unknown
+    std::vector<bool> is_refused;      // by group of the session
+
+    void answer(const Session *asked, std::size_t n_groups, std::size_t group, bool refused) {
+        if (session != asked) is_refused.assign(n_groups, false);
+        session = asked;
+        is_refused[group] = refused;
+    }
+};
+
+inline GraphFacts &graph_facts() {
+    static thread_local GraphFacts facts;
+    return facts;
+}
+
+inline GraphFacts take_graph_facts() { return std::exchange(graph_facts(), {}); }
+
+}  // namespace slotpool
