@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <mutex>
 
@@ -145,9 +146,12 @@ extern "C" __attribute__((visibility("default"))) slotpool::abi::Registry *ggml_
     using namespace slotpool;
     std::string error;
     const bool by_library = sessions::loading() != nullptr;  // our own Python reads last_error(); another program gets a line
-    if (!attach(__builtin_return_address(0), error)) return refuse(error, !by_library);
-    if (!by_library && !open_environment_plan(error)) return refuse(error, true);
-    state().is_registered = true;
+    try {
+        if (!attach(__builtin_return_address(0), error)) return refuse(error, !by_library);
+        if (!by_library && !open_environment_plan(error)) return refuse(error, true);
+    } catch (const std::exception &unexpected) {  // ggml is C: no exception may leave through it
+        return refuse(unexpected.what(), true);
+    }
     state().is_registered = true;
     return registry();
 }

@@ -1,6 +1,7 @@
 #include "dispatch/dispatch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "store/store_buffer.h"
 
@@ -44,17 +45,30 @@ void Dispatch::adopt(std::shared_ptr<Session> session) {
 void Dispatch::begin_ubatch() {
     ubatch_++;
     GraphFacts facts = take_graph_facts();
-    if (facts.was_asked) {
-        if (!session_ && facts.session != nullptr) adopt(const_cast<Session *>(facts.session)->shared_from_this());
-        // a graph without our tensors (a shift of the KV cache, another model's) refuses nothing of ours
-        graph_of_ubatch_ = facts.session == session_.get() ? std::move(facts) : GraphFacts{};
-    }
-    for (std::size_t group = 0; group < graph_of_ubatch_.is_refused.size(); group++) {
-        if (graph_of_ubatch_.is_refused[group]) refuse(group);
+    if (!session_ && facts.session != nullptr) adopt(const_cast<Session *>(facts.session)->shared_from_this());
+    if (!facts.was_asked) return set_graph(graph_of_ubatch_);
+    // a graph without our tensors (a shift of the KV cache) refuses nothing of ours
+    graph_before_ = std::move(graph_of_ubatch_);
+    set_graph(session_ && facts.session == session_.get() ? std::move(facts) : GraphFacts{});
+}
+
+// What the ubatch's graph is known to be, from here on; refusals counted for another guess are taken back.
+void Dispatch::set_graph(GraphFacts facts) {
+    graph_of_ubatch_ = std::move(facts);
+    for (std::size_t group = 0; group < refused_in_.size(); group++) {
+        const bool is_refused = group < graph_of_ubatch_.is_refused.size() && graph_of_ubatch_.is_refused[group];
+        if (is_refused) {
+            refuse(group);
+        } else if (refused_in_[group] == ubatch_) {
+            counts_->groups[group].refused.take_back();
+            refused_in_[group] = 0;
+        }
     }
 }
 
 abi::Status Dispatch::compute(abi::Graph *graph) {
+    // a graph that is used again on a scheduler made anew is cut only now
+    if (GraphFacts facts = take_graph_facts(); facts.was_asked && session_ && facts.session == session_.get()) set_graph(std::move(facts));
     const int n_nodes = api_.graph_n_nodes(graph);
     if (!make_room(static_cast<std::size_t>(n_nodes))) return abi::Status::alloc_failed;
     for (int i = 0; i < n_nodes; i++) {
@@ -74,6 +88,7 @@ abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &s
     const abi::Tensor *ids = node->src[2];
     LayerPool *pool = layer_pool(stored);
     const auto group = static_cast<std::size_t>(stored.planned->group);
+    if (pool != nullptr && is_contradicted(group, *ids)) set_graph(std::exchange(graph_before_, {}));
     const bool is_too_large = pool != nullptr && is_refused(group, ids->ne[0]);
     if (is_too_large) refuse(group);
     if (pool == nullptr || is_too_large || ids->ne[0] * ids->ne[1] == 0) {
@@ -124,6 +139,17 @@ LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
 bool Dispatch::is_refused(std::size_t group, std::int64_t n_used) const {
     const PlannedGroup &planned = session_->plan.groups[group];
     return std::min<std::int64_t>(n_used * graph_of_ubatch_.n_tokens, planned.n_expert) > planned.slots;
+}
+
+// A refused group never arrives here, and only the last layer has fewer rows than its ubatch has tokens: what was asked last
+// was another context's graph, which it reserved while this one goes on with its own.
+bool Dispatch::is_contradicted(std::size_t group, const abi::Tensor &ids) const {
+    const GraphFacts &graph = graph_of_ubatch_;
+    if (graph.n_tokens == 0) return false;
+    const std::vector<PlannedGroup> &groups = session_->plan.groups;
+    const bool is_last_layer = groups[group].layer == groups.back().layer;
+    const bool was_refused = group < graph.is_refused.size() && graph.is_refused[group];
+    return was_refused || (!is_last_layer && ids.ne[1] != graph.n_tokens);
 }
 
 void Dispatch::refuse(std::size_t group) {

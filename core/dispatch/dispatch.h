@@ -40,6 +40,8 @@ class Dispatch {
     LayerPool *layer_pool(const StoredTensor &stored);
     bool is_refused(std::size_t group, std::int64_t n_used) const;
     void refuse(std::size_t group);
+    void set_graph(GraphFacts facts);
+    bool is_contradicted(std::size_t group, const abi::Tensor &ids) const;
     Phase phase(std::int64_t n_tokens);
     bool is_pending(const abi::Tensor *tensor) const;
     void add(abi::Tensor *node);
@@ -60,6 +62,7 @@ class Dispatch {
     std::vector<std::uint64_t> refused_in_;          // by group: the last ubatch counted as refused
     std::uint64_t ubatch_ = 1;
     GraphFacts graph_of_ubatch_;
+    GraphFacts graph_before_;  // of the last graph that this context is known to have had
 
     abi::Context *graph_context_ = nullptr;
     abi::Graph *graph_ = nullptr;

@@ -30,7 +30,7 @@ Words split(const std::string &line) {
 std::string quoted(const std::string &found) {
     std::string text = found.size() <= kMaxQuoted ? found : found.substr(0, kMaxQuoted) + "...";
     for (char &c : text) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+        if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
     }
     return "\"" + text + "\"";
 }

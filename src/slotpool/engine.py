@@ -61,8 +61,13 @@ def ggml_path() -> Path | None:
 
 
 def ggml_copies() -> list[Path]:
-    """Every libggml-base that is loaded in this process. More than one is trap 1 of docs/design/engine.md."""
-    return sorted({file for _, _, file in _mappings() if file.name.startswith("libggml-base")})
+    """The libggml or libggml-base files of which this process has loaded more than one; empty when there is one of each.
+
+    Two registries in a process: a plug-in in the wrong one loads, says so, and is never used.
+    """
+    files = {file for _, _, file in _mappings()}
+    kinds = [[file for file in files if file.name.startswith(prefix)] for prefix in ("libggml.so", "libggml-base.so")]
+    return sorted(file for kind in kinds if len(kind) > 1 for file in kind)
 
 
 def devices() -> list[Device]:
@@ -78,7 +83,7 @@ def abi_problem() -> str:
 
 def register_core() -> None:
     """Makes ggml load the core, once; a session must be open. Raises SlotpoolError, with the core's own words, when it refuses."""
-    if native.is_registered():
+    if native.is_registered() and is_registered():
         return
     if is_registered():
         raise SlotpoolError("expected no other copy of slotpool's core in ggml, found one", do="Unset GGML_BACKEND_PATH.")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from slotpool.native import GroupCounts
 from testkit import syn
 from testkit.oracle import (
     Batch,
@@ -50,7 +49,7 @@ def test_counters_of_two_contexts_are_the_sum_of_two_pools(model_file: ModelFile
 
 
 def test_two_contexts_of_a_model_take_turns_and_keep_their_own_pools(model_file: ModelFile, oracle: Oracle) -> None:
-    """Step by step in turn: neither sees the other's slots. All but `refused` (see the test above) is the sum of two reference pools."""
+    """Step by step in turn: neither sees the other's slots, the counters are the sum of two reference pools."""
     path, first, second = model_file(SPEC), tokens(3), tokens(40)
     with pooled(path, plan := plan_of(path, 6), SETUP) as model:
         other = model.context()
@@ -59,11 +58,7 @@ def test_two_contexts_of_a_model_take_turns_and_keep_their_own_pools(model_file:
     assert_same_bits([a for a, _ in pairs if a is not None], oracle.logits(path, SETUP, first))
     assert_same_bits([b for _, b in pairs if b is not None], oracle.logits(path, SETUP, second))
     expected = expected_counts(plan, oracle.routing(path, SETUP, first), oracle.routing(path, SETUP, second))
-    assert without_refused(counts) == without_refused(expected)
-
-
-def without_refused(counts: list[GroupCounts]) -> list[GroupCounts]:
-    return [replace(group, refused=0) for group in counts]
+    assert counts == expected
 
 
 def test_two_contexts_decode_at_the_same_time(model_file: ModelFile, oracle: Oracle) -> None:
@@ -77,7 +72,7 @@ def test_two_contexts_decode_at_the_same_time(model_file: ModelFile, oracle: Ora
     assert_same_bits(bits_first, oracle.logits(path, SETUP, first))
     assert_same_bits(bits_second, oracle.logits(path, SETUP, second))
     expected = expected_counts(plan, oracle.routing(path, SETUP, first), oracle.routing(path, SETUP, second))
-    assert without_refused(counts) == without_refused(expected)
+    assert counts == expected
 
 
 @pytest.mark.parametrize("closes_first", [True, False])
@@ -95,7 +90,7 @@ def test_closing_one_context_leaves_the_other(closes_first: bool, model_file: Mo
     assert_same_bits(bits, oracle.logits(path, SETUP, steps))
     # what the closed context did stays counted
     seen = oracle.routing(path, SETUP, steps)
-    assert without_refused(counts) == without_refused(expected_counts(plan, seen, seen))
+    assert counts == expected_counts(plan, seen, seen)
 
 
 def test_two_models_in_one_process_keep_apart(model_file: ModelFile, oracle: Oracle) -> None:
@@ -147,15 +142,57 @@ def test_a_model_loaded_where_another_was_gets_its_own_experts(model_file: Model
             assert model.counts() == expected_counts(plan, oracle.routing(path, SETUP, steps))
 
 
-def test_a_plain_model_beside_a_pooled_one_stays_plain(model_file: ModelFile, oracle: Oracle) -> None:
-    """Once the core is registered every context has its backends; a model that no session planned is not touched by them."""
+@pytest.mark.parametrize("n_before", [0, 3])
+def test_a_plain_model_beside_a_pooled_one_stays_plain(n_before: int, model_file: ModelFile, oracle: Oracle) -> None:
+    """Once the core is registered every context has its backends; a model that no session planned is not touched by them, and
+    counts for nobody: neither after the pooled context has decoded nor right after it reserved its graphs."""
     path, other, steps = model_file(SPEC), model_file(OTHER), tokens(3)
     with pooled(path, plan_of(path, 6), SETUP) as model:
+        model.run(steps[:n_before])
         before = model.counts()
         with loaded(other, SETUP) as plain, running(plain, SETUP) as context:
             assert_same_bits(context.run(steps), oracle.logits(other, SETUP, steps))
             assert plain.buffers <= {"CPU", "CPU_Mapped"}
         assert model.counts() == before
+
+
+@pytest.mark.parametrize("outputs", ["all", "last"])
+@pytest.mark.parametrize("newcomer", ["context", "pooled-model", "plain-model"])
+def test_a_context_keeps_its_ubatch_when_a_newcomer_reserves(newcomer: str, outputs: str, model_file: ModelFile, oracle: Oracle) -> None:
+    """Somebody's new context reserves graphs of 32 tokens while this one goes on with its graph of one: nothing of that is refused.
+    And a prompt's graph that is used again after it is refused again, its one row in the last layer included."""
+    path, other, single = model_file(SPEC), model_file(OTHER), Batch((5,))
+    prompt = Batch(tuple(range(20)), outputs=outputs)
+    steps = (single, single, prompt, prompt, single)
+    bits = []
+    with pooled(path, plan := plan_of(path, 6), SETUP) as model, ExitStack() as stack:
+        for step in steps:
+            bits += model.run((step,))
+            if newcomer == "context":
+                model.context()
+            elif newcomer == "pooled-model":
+                stack.enter_context(pooled(other, plan_of(other, 5), SETUP))
+            else:
+                stack.enter_context(running(stack.enter_context(loaded(other, SETUP)), SETUP))
+        counts = model.counts()
+        assert model.first.n_reused == 2
+    assert_same_bits(bits, oracle.logits(path, SETUP, steps))
+    assert counts == expected_counts(plan, oracle.routing(path, SETUP, steps))
+    assert [group.refused for group in counts] == [2, 2]
+
+
+def test_a_plain_context_is_nobodys_when_a_pooled_model_is_loaded_beside_it(model_file: ModelFile, oracle: Oracle) -> None:
+    """It goes on with the graph it has, right after the other's context reserved its own."""
+    path, other = model_file(SPEC), model_file(OTHER)
+    single, own = steps_of((5,), (5,), (5,)), tokens(3)
+    with pooled(path, plan_of(path, 6), SETUP), loaded(other, SETUP) as plain, running(plain, SETUP) as context:
+        bits = context.run(single[:2])
+        with pooled(path, plan := plan_of(path, 7), SETUP) as model:
+            bits += context.run(single[2:])
+            assert_same_bits(model.run(own), oracle.logits(path, SETUP, own))
+            assert model.counts() == expected_counts(plan, oracle.routing(path, SETUP, own))
+        assert context.n_reused == 2
+    assert_same_bits(bits, oracle.logits(other, SETUP, single))
 
 
 @pytest.mark.parametrize("setup", [Setup(n_ubatch=4), Setup(n_ctx=256, n_ubatch=64)], ids=["small-ubatch", "small-context"])

@@ -17,8 +17,8 @@ KINDS = ("prose", "code")
 N_TOKENS = 384
 N_EXPERT = 24
 
-# An untrained model has the perplexity of a guess among 4096 tokens, or worse. The card has the measured figures.
-MAX_PERPLEXITY = {"prose": 150.0, "code": 150.0}
+# Measured 48.9 and 58.0 on these tokens; half as much again leaves room for other CPUs' kernels. A guess among all tokens has 4096.
+MAX_PERPLEXITY = {"prose": 75.0, "code": 90.0}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_shuffled_text_is_harder_than_text(llama: llama_cpp.Llama) -> None:
     """The bound above is not met by letter counts alone: order matters to the model."""
     ids = llama.tokenize(sample("prose").encode(), add_bos=False, special=False)[:N_TOKENS]
     shuffled = [int(i) for i in np.random.default_rng(0).permutation(ids)]
-    assert perplexity(llama, shuffled) > 3 * perplexity(llama, ids)
+    assert perplexity(llama, shuffled) > 10 * perplexity(llama, ids)
 
 
 def test_card_describes_this_very_file() -> None:

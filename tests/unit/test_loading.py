@@ -51,7 +51,7 @@ def test_auto_is_off_with_a_reason_and_registers_nothing(model: Path) -> None:
 
 
 def test_fewer_slots_than_a_token_uses_is_an_error(model: Path) -> None:
-    with pytest.raises(SlotpoolError, match="at least 4 slots.*found 3.*Try --slots 8"):
+    with pytest.raises(SlotpoolError, match=r"at least 4 slots.*found 3.*Try --slots 8"):
         slotpool.load(model, slots=3)
 
 
@@ -67,12 +67,12 @@ def test_slots_that_are_no_slots_are_refused(model: Path, slots: object) -> None
 
 
 def test_an_unknown_keyword_is_refused_with_the_nearest(model: Path) -> None:
-    with pytest.raises(SlotpoolError, match="unknown keyword .n_contex.*Did you mean n_ctx"):
+    with pytest.raises(SlotpoolError, match=r"unknown keyword .n_contex.*Did you mean n_ctx"):
         slotpool.load(model, n_contex=64)
 
 
 def test_an_unknown_policy_is_refused(model: Path) -> None:
-    with pytest.raises(SlotpoolError, match="unknown policy .lruk."):
+    with pytest.raises(SlotpoolError, match=r"unknown policy .lruk."):
         slotpool.load(model, slots=8, policy="lruk")
 
 
@@ -126,13 +126,13 @@ def test_what_the_engine_says_is_not_lost(tmp_path: Path) -> None:
     path = syn.write(SMALL, tmp_path / "odd.gguf")
     data = path.read_bytes().replace(b"qwen3moe", b"qwen9moe")
     path.write_bytes(data)
-    with pytest.raises(SlotpoolError, match="the engine could not load the model: .*unknown model architecture"):
+    with pytest.raises(SlotpoolError, match=r"the engine could not load the model: .*unknown model architecture"):
         slotpool.load(path, slots=8)
 
 
 def test_stats_want_a_model_of_load(model: Path) -> None:
     plain = llama_cpp.Llama(str(model), n_ctx=64, verbose=False)
-    with pytest.raises(SlotpoolError, match="expected a model made by slotpool.load, found Llama"):
+    with pytest.raises(SlotpoolError, match=r"expected a model made by slotpool.load, found Llama"):
         slotpool.stats(plain)
     plain.close()
 

@@ -168,7 +168,7 @@ REJECTIONS = [
     (GROUP, 1, '"slotpool-plan 1"', "group"),
     ("slotpool-plan\n", 1, '"slotpool-plan 1"', "slotpool-plan"),
     ("slotpool-plan 1 more\n", 1, '"slotpool-plan 1"', "slotpool-plan"),
-    ("\ufeff" + HEAD, 1, '"slotpool-plan 1"', "\ufeff"),
+    ("\ufeff" + HEAD, 1, '"slotpool-plan 1"', "???"),
     ("slotpool-plan 2\n", 1, "plan version 1", '"2"'),
     ("slotpool-plan 1.0\n", 1, "plan version 1", '"1.0"'),
     (HEAD + HEAD, 2, "a statement (policy, poison, group, tensor, off)", "slotpool-plan"),

@@ -39,8 +39,8 @@ def examine() -> dict[str, Any]:
     except SlotpoolError as missing:
         problem = str(missing)
     copies = engine.ggml_copies()
-    if not problem and len(copies) > 1:
-        problem = f"expected one libggml-base in the process, found {len(copies)}"
+    if not problem and copies:
+        problem = f"expected one ggml in the process, found {len(copies)} files: {', '.join(map(str, copies))}"
     return {
         "versions": {"slotpool": version(), "llama-cpp-python": engine.version(), "python": platform.python_version()},
         "core": {"path": str(native.CORE_PATH), "interface": native.INTERFACE},
