@@ -63,7 +63,7 @@ on the F32 export and on the bundled file:
 |---|---|---|---|---|---|
 {export_rows}
 
-The script stops if the F32 perplexity differs by more than 1 %, or if llama.cpp splits either sample into other tokens than `tokenizers`.
+The script stops if the F32 perplexity differs by more than 0.1 %, or if llama.cpp splits either sample into other tokens than `tokenizers`.
 
 ## Routing is alive
 

@@ -19,6 +19,8 @@ from slotpool.errors import REFUSED, SlotpoolError
 PROMPT = "And it came to pass in those days, that"
 N_TOKENS = 160
 SLOTS = 12
+TEMPERATURE, SEED = 0.7, 1
+"""The small model repeats itself when it is greedy. Logits are bit-equal, so sampled tokens are equal too."""
 
 
 @click.command("demo")
@@ -61,8 +63,8 @@ def _request(prompt: str, n_tokens: int, slots: int) -> Request:
         model=model_path(),
         prompt=prompt,
         n_tokens=n_tokens,
-        temperature=0.0,
-        seed=0,
+        temperature=TEMPERATURE,
+        seed=SEED,
         ctx=None,
         threads=None,
         chat=False,
@@ -75,7 +77,20 @@ def _request(prompt: str, n_tokens: int, slots: int) -> Request:
 
 def _plain_tokens(request: Request) -> list[int]:
     """The same request in a fresh process that never loads the core: plain llama.cpp."""
-    arguments = ["run", str(request.model), "-p", request.prompt, "-n", str(request.n_tokens), "--slots", "0", "--no-repack", "--json"]
+    sampling = ["--temperature", str(request.temperature), "--seed", str(request.seed)]
+    arguments = [
+        "run",
+        str(request.model),
+        "-p",
+        request.prompt,
+        "-n",
+        str(request.n_tokens),
+        *sampling,
+        "--slots",
+        "0",
+        "--no-repack",
+        "--json",
+    ]
     done = subprocess.run([sys.executable, "-m", "slotpool.cli", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SlotpoolError(f"expected plain llama.cpp to run, found exit code {done.returncode}: {done.stderr.strip()[:200]}")
