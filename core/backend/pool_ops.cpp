@@ -73,10 +73,15 @@ bool is_token_embedding(const abi::Tensor *op) { return op->src[0] != nullptr &&
 
 void note(const abi::Tensor *op, Kind kind) {
     GraphFacts &facts = graph_facts();
+    if (kind == Kind::lookup && is_token_embedding(op)) {
+        if (facts.token_embedding != op) facts = {};
+        facts.token_embedding = op;
+        facts.n_tokens = op->ne[1];
+    }
     facts.was_asked = true;
-    if (kind == Kind::lookup && is_token_embedding(op)) facts.begin_model(op->src[0]->data, op->ne[1]);
     if (kind != Kind::matmul) return;
     if (const StoredTensor *stored = stored_tensor(op->src[0], store_buffer_type())) {
+        if (pooled_weight(op) != nullptr) facts.taken.push_back(op);
         facts.answer(stored->session, stored->session->plan.groups.size(), static_cast<std::size_t>(stored->planned->group),
                      pooled_weight(op) == nullptr);
     }

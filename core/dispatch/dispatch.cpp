@@ -40,35 +40,49 @@ void Dispatch::adopt(std::shared_ptr<Session> session) {
     pools_.resize(session_->plan.groups.size());
     is_off_.assign(pools_.size(), false);
     refused_in_.assign(pools_.size(), 0);
+    for (std::size_t group = 0; group < std::min(waiting_.size(), pools_.size()); group++) {
+        counts_->groups[group].refused.add(static_cast<std::uint64_t>(waiting_[group]));
+        if (group < graph_of_ubatch_.is_refused.size() && graph_of_ubatch_.is_refused[group]) refused_in_[group] = ubatch_;
+    }
 }
 
 void Dispatch::begin_ubatch() {
     ubatch_++;
     GraphFacts facts = take_graph_facts();
-    if (!session_ && facts.session != nullptr) adopt(const_cast<Session *>(facts.session)->shared_from_this());
-    if (!facts.was_asked) return set_graph(graph_of_ubatch_);
-    // a graph without our tensors (a shift of the KV cache) refuses nothing of ours
-    graph_before_ = std::move(graph_of_ubatch_);
-    set_graph(session_ && facts.session == session_.get() ? std::move(facts) : GraphFacts{});
+    // a context has one model: a model's graph without our tensors is another context's, and ours is the one we had
+    const bool is_ours = !session_ || facts.session == session_.get() || facts.token_embedding == nullptr;
+    is_settled_ = !facts.was_asked || !is_ours;
+    if (!is_settled_) graph_before_ = std::exchange(graph_of_ubatch_, {});
+    // a graph without tokens (a shift of the KV cache) refuses nothing
+    if (!is_settled_ && facts.token_embedding != nullptr) graph_of_ubatch_ = std::move(facts);
+    count_refusals(1);
 }
 
-// What the ubatch's graph is known to be, from here on; refusals counted for another guess are taken back.
-void Dispatch::set_graph(GraphFacts facts) {
-    graph_of_ubatch_ = std::move(facts);
-    for (std::size_t group = 0; group < refused_in_.size(); group++) {
-        const bool is_refused = group < graph_of_ubatch_.is_refused.size() && graph_of_ubatch_.is_refused[group];
-        if (is_refused) {
-            refuse(group);
-        } else if (refused_in_[group] == ubatch_) {
-            counts_->groups[group].refused.take_back();
-            refused_in_[group] = 0;
-        }
+// Another context may have reserved its graphs since this one built its own: the first expert matmul tells whose the facts are.
+void Dispatch::settle(const abi::Tensor *node) {
+    if (is_settled_) return;
+    is_settled_ = true;
+    const std::vector<const void *> &taken = graph_of_ubatch_.taken;
+    if (std::find(taken.begin(), taken.end(), node) != taken.end()) return;
+    count_refusals(-1);
+    graph_of_ubatch_ = std::move(graph_before_);
+    count_refusals(1);
+}
+
+// Of a context that has no session yet the refusals wait in `waiting_` until its first expert matmul says whose it is.
+void Dispatch::count_refusals(int times) {
+    const std::vector<bool> &refused = graph_of_ubatch_.is_refused;
+    if (!session_) waiting_.resize(std::max(waiting_.size(), refused.size()), 0);
+    for (std::size_t group = 0; group < refused.size(); group++) {
+        if (!refused[group]) continue;
+        if (!session_) waiting_[group] += times;
+        if (!session_) continue;
+        counts_->groups[group].refused.add(static_cast<std::uint64_t>(static_cast<std::int64_t>(times)));
+        refused_in_[group] = times > 0 ? ubatch_ : 0;
     }
 }
 
 abi::Status Dispatch::compute(abi::Graph *graph) {
-    // a graph that is used again on a scheduler made anew is cut only now
-    if (GraphFacts facts = take_graph_facts(); facts.was_asked && session_ && facts.session == session_.get()) set_graph(std::move(facts));
     const int n_nodes = api_.graph_n_nodes(graph);
     if (!make_room(static_cast<std::size_t>(n_nodes))) return abi::Status::alloc_failed;
     for (int i = 0; i < n_nodes; i++) {
@@ -86,9 +100,9 @@ abi::Status Dispatch::compute(abi::Graph *graph) {
 
 abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &stored) {
     const abi::Tensor *ids = node->src[2];
+    settle(node);
     LayerPool *pool = layer_pool(stored);
     const auto group = static_cast<std::size_t>(stored.planned->group);
-    if (pool != nullptr && is_contradicted(group, *ids)) set_graph(std::exchange(graph_before_, {}));
     const bool is_too_large = pool != nullptr && is_refused(group, ids->ne[0]);
     if (is_too_large) refuse(group);
     if (pool == nullptr || is_too_large || ids->ne[0] * ids->ne[1] == 0) {
@@ -139,17 +153,6 @@ LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
 bool Dispatch::is_refused(std::size_t group, std::int64_t n_used) const {
     const PlannedGroup &planned = session_->plan.groups[group];
     return std::min<std::int64_t>(n_used * graph_of_ubatch_.n_tokens, planned.n_expert) > planned.slots;
-}
-
-// A refused group never arrives here, and only the last layer has fewer rows than its ubatch has tokens: what was asked last
-// was another context's graph, which it reserved while this one goes on with its own.
-bool Dispatch::is_contradicted(std::size_t group, const abi::Tensor &ids) const {
-    const GraphFacts &graph = graph_of_ubatch_;
-    if (graph.n_tokens == 0) return false;
-    const std::vector<PlannedGroup> &groups = session_->plan.groups;
-    const bool is_last_layer = groups[group].layer == groups.back().layer;
-    const bool was_refused = group < graph.is_refused.size() && graph.is_refused[group];
-    return was_refused || (!is_last_layer && ids.ne[1] != graph.n_tokens);
 }
 
 void Dispatch::refuse(std::size_t group) {

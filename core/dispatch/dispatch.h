@@ -39,9 +39,9 @@ class Dispatch {
     abi::Status add_expert_matmul(abi::Tensor *node, const StoredTensor &stored);
     LayerPool *layer_pool(const StoredTensor &stored);
     bool is_refused(std::size_t group, std::int64_t n_used) const;
+    void settle(const abi::Tensor *node);
+    void count_refusals(int times);
     void refuse(std::size_t group);
-    void set_graph(GraphFacts facts);
-    bool is_contradicted(std::size_t group, const abi::Tensor &ids) const;
     Phase phase(std::int64_t n_tokens);
     bool is_pending(const abi::Tensor *tensor) const;
     void add(abi::Tensor *node);
@@ -62,7 +62,9 @@ class Dispatch {
     std::vector<std::uint64_t> refused_in_;          // by group: the last ubatch counted as refused
     std::uint64_t ubatch_ = 1;
     GraphFacts graph_of_ubatch_;
-    GraphFacts graph_before_;  // of the last graph that this context is known to have had
+    GraphFacts graph_before_;  // in case the one above turns out to be another context's
+    bool is_settled_ = true;
+    std::vector<std::int64_t> waiting_;  // by group: refusals before the context had a session
 
     abi::Context *graph_context_ = nullptr;
     abi::Graph *graph_ = nullptr;

@@ -12,18 +12,12 @@ namespace slotpool {
 class Session;
 
 struct GraphFacts {
-    bool was_asked = false;            // since the last take(): a graph was built
-    const void *embedding = nullptr;   // the model's token embedding: another one is another model's graph
-    const Session *session = nullptr;  // whose stored tensors are in it
-    std::int64_t n_tokens = 0;         // of the ubatch, from the token embedding; 0: unknown
-    std::vector<bool> is_refused;      // by group of the session
-
-    void begin_model(const void *looked_up, std::int64_t rows) {
-        if (embedding != looked_up) *this = {};
-        was_asked = true;
-        embedding = looked_up;
-        n_tokens = rows;
-    }
+    bool was_asked = false;                 // since the last take(): a graph was built
+    const Session *session = nullptr;       // whose stored tensors are in it
+    const void *token_embedding = nullptr;  // the node that a graph begins with: another one is another graph
+    std::vector<const void *> taken;        // the expert matmuls that fitted; compared, never followed
+    std::int64_t n_tokens = 0;              // of the ubatch, from the token embedding; 0: unknown
+    std::vector<bool> is_refused;           // by group of the session
 
     void answer(const Session *asked, std::size_t n_groups, std::size_t group, bool refused) {
         if (session != asked) is_refused.assign(n_groups, false);

@@ -20,7 +20,6 @@ class Count {
    public:
     void add(std::uint64_t n) { value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
     std::uint64_t get() const { return value_.load(std::memory_order_relaxed); }
-    void take_back() { value_.store(value_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed); }
     void reset() { value_.store(0, std::memory_order_relaxed); }
 
    private:
