@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import bookkeeping, decode_resident, record
+from benchmarks import bookkeeping, decode_resident, prompt_bypass, record
 
-ALL = {"bookkeeping": bookkeeping, "decode_resident": decode_resident}
+ALL = {"bookkeeping": bookkeeping, "decode_resident": decode_resident, "prompt_bypass": prompt_bypass}
 
 for name in sys.argv[1:] or ALL:
     if name not in ALL:
