@@ -32,7 +32,7 @@ SPEC = syn.Spec(
     dense_type="Q8_0",
 )
 N_PROMPT = 512
-N_ROUNDS = 20
+N_ROUNDS = 40
 N_TOKENS = 32
 THREADS = 2
 
