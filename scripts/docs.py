@@ -23,6 +23,7 @@ def cli_page() -> str:
     """docs/cli.md: the help of every verb."""
     parts = ["# The command line\n\nWritten by `scripts/docs.py` from the help of the verbs.\n"]
     with click.Context(cli, info_name="slotpool", terminal_width=_WIDTH, max_content_width=_WIDTH, **cli.context_settings) as parent:
+        parts.append(f"## slotpool\n\n```\n{cli.get_help(parent)}\n```\n")
         for verb in VERBS:
             command = cli.get_command(parent, verb)
             assert command is not None

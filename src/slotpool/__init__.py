@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["SlotpoolError", "load", "stats"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     if name not in ("load", "stats"):
         raise AttributeError(f"module 'slotpool' has no attribute {name!r}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,7 +103,10 @@ def is_registered() -> bool:
 
 @contextmanager
 def captured_log() -> Iterator[list[str]]:
-    """Collects the engine's error lines instead of printing them, for messages that would otherwise be lost."""
+    """Collects the engine's error lines instead of printing them, for messages that would otherwise be lost.
+
+    An interrupt waits until the end of the block: one that is raised inside the callback would be lost in C.
+    """
     lines: list[str] = []
     before, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
     llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
@@ -116,10 +120,27 @@ def captured_log() -> Iterator[list[str]]:
     callback = llama_cpp.llama_log_callback(collect)
     _callbacks.append(callback)
     llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
+    with _interrupt_held():
+        try:
+            yield lines
+        finally:
+            llama_cpp.llama_log_set(before, data)
+
+
+@contextmanager
+def _interrupt_held() -> Iterator[None]:
+    """Holds SIGINT back and hands it to the handler that was there at the end. Only the main thread gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[tuple[int, Any]] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
     try:
-        yield lines
+        yield
     finally:
-        llama_cpp.llama_log_set(before, data)
+        signal.signal(signal.SIGINT, before)
+    if held and callable(before):
+        before(*held[0])
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def apply_chat(llm: llama_cpp.Llama, prompt: str) -> list[int]:
 def _ids(llm: llama_cpp.Llama, text: str, add_bos: bool) -> list[int]:
     ids: list[int] = llm.tokenize(text.encode("utf-8", "surrogateescape"), add_bos=add_bos, special=True)
     if not ids:
-        raise SlotpoolError("expected a prompt of at least one token, found an empty one", where="--prompt")
+        raise SlotpoolError("expected a prompt of at least one token, found an empty one")
     return ids
 
 

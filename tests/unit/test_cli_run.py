@@ -140,3 +140,36 @@ def test_doctor_finds_everything_in_order(capsys: pytest.CaptureFixture[str]) ->
     assert "CPU" in [device["type"] for device in found["devices"]]
     assert main(["doctor"]) == 0
     assert "A pool can be used here." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_no_bug_and_no_message_strays_into_the_json(model: Path, closed: str) -> None:
+    line = f'"{sys.executable}" -m slotpool.cli run "{model}" -f - -n 2 --slots 5 --json {closed} < /dev/null'
+    line = line.replace(" < /dev/null", "") if closed == "<&-" else line.replace("-f -", "-p hello")
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert "bug" not in done.stderr + done.stdout
+    assert done.returncode == (2 if closed == "<&-" else 0)  # a closed stdin is an empty prompt
+    if closed == "2>&-":
+        assert json.loads(done.stdout)["stats"]["lookups"] > 0
+
+
+def test_an_interrupt_while_the_engine_logs_is_not_lost() -> None:
+    code = (
+        "import ctypes, os, signal, llama_cpp\n"
+        "from slotpool import engine\n"
+        "with engine.captured_log():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('held', flush=True)\n"
+        "print('lost')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "held\n"
+    assert "KeyboardInterrupt" in done.stderr
+
+
+def test_only_our_own_warnings_are_shown(model: Path) -> None:
+    command = [sys.executable, "-m", "slotpool.cli", "run", str(model), "-p", "hello", "-n", "2", "--slots", "5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert [line for line in done.stderr.splitlines() if "arning" in line] == [
+        "warning: 5 slots are fewer than twice the 4 experts a token uses: this is the slow end"
+    ]

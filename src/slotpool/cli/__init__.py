@@ -73,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     130 after an interrupt and 141 when nobody reads the output any more, both without a word; 70 for a bug of slotpool.
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    _open_closed_streams()
     _print_anything()
     try:
         code = _invoke(args)
@@ -93,6 +94,13 @@ def _invoke(args: list[str]) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _open_closed_streams() -> None:
+    # a shell may close any of them (`<&-`, `2>&-`): Python then has None there, and print(file=None) goes to stdout
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - lives as long as the process
 
 
 def _print_anything() -> None:

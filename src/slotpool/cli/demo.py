@@ -25,8 +25,8 @@ TEMPERATURE, SEED = 0.7, 1
 
 @click.command("demo")
 @click.option("-p", "--prompt", default=PROMPT, help="The beginning of the text.")
-@click.option("-n", "n_tokens", type=click.IntRange(2), default=N_TOKENS, show_default=True, help="Tokens to generate.")
-@click.option("--slots", type=click.IntRange(1), default=SLOTS, show_default=True, help="Slots per expert tensor.")
+@click.option("-n", "n_tokens", type=click.IntRange(2, 400), default=N_TOKENS, show_default=True, help="Tokens to generate.")
+@click.option("--slots", type=click.IntRange(4, 24), default=SLOTS, show_default=True, help="Slots per expert tensor.")
 @json_option
 def command(prompt: str, n_tokens: int, slots: int, as_json: bool) -> int:
     """Let the bundled model write with the pool on, show what the pool did, and check the tokens.

@@ -17,7 +17,7 @@ def parse_slots(value: str) -> Slots:
     """`auto` and `all` as they are, a number as int. Raises SlotpoolError for anything else."""
     if value in ("auto", "all"):
         return value
-    if value.isascii() and value.isdigit() and len(value) < 10:
+    if value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     raise SlotpoolError(f'expected a number, all, auto or 0, found "{quoted(value)}"', where="--slots")
 

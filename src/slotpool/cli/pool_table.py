@@ -27,7 +27,8 @@ def summary(stats: Stats) -> str:
     return (
         f"pool {stats['pooled_tensors']} of {stats['expert_tensors']} expert tensors, {format_bytes(stats['slot_bytes'])} of slots, "
         f"hit rate {stats['hit_rate']:.1%} of {stats['lookups']} lookups, {format_bytes(stats['bytes_copied'])} copied, "
-        f"{format_bytes(stats['bytes_saved'])} saved, {stats['refused']} refused (prompts take the stock path)"
+        f"{format_bytes(stats['bytes_saved'])} saved"
+        + (f", {stats['refused']} times a layer's batch was too large for its slots and took the stock path" if stats["refused"] else "")
     )
 
 

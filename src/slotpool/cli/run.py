@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import warnings
@@ -63,6 +64,8 @@ def command(prompt: str | None, prompt_file: Path | None, as_json: bool, **optio
     The text goes to stdout as it comes, one line about the pool and the speeds to stderr. With --json stdout is one document:
     text, tokens (generated ids only), prompt_tps, generation_tps, steady_tps (after the 64th token), ttft_ms, stats.
     """
+    if not math.isfinite(options["temperature"]):
+        raise SlotpoolError(f"expected a finite temperature, found {options['temperature']}", where="--temperature")
     request = Request(prompt=_prompt(prompt, prompt_file), **options)
     document = run(request, stream=not as_json)
     if as_json:
@@ -81,14 +84,14 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
     _check_writes_text(request.model)
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+        warnings.simplefilter("always", UserWarning)
         llm = loading.load(
             request.model,
             request.slots,
             policy=request.policy,
             require_pool=request.require_pool,
             repack=request.repack,
-            n_ctx=request.ctx or _default_ctx(request.model),
+            n_ctx=_ctx(request.model, request.ctx),
             n_threads=request.threads,
             n_threads_batch=request.threads,
         )
@@ -138,15 +141,22 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
         return prompt
     if str(prompt_file) == "-":
         return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
-    return Path(str(prompt_file)).read_text("utf-8", "surrogateescape")
+    try:
+        return Path(str(prompt_file)).read_text("utf-8", "surrogateescape")
+    except OSError as error:
+        raise SlotpoolError(f"cannot read the prompt file: {error.strerror}", where=printable(str(prompt_file))) from error
 
 
-def _default_ctx(path: Path) -> int:
+def _ctx(path: Path, wanted: int | None) -> int:
+    """The context to load with; says so when it is more than the model was trained for."""
     from slotpool.model import read
 
     facts = read(path)
-    trained = facts.metadata.get(f"{facts.architecture}.context_length")
-    return min(4096, trained) if isinstance(trained, int) and trained > 0 else 4096
+    length = facts.metadata.get(f"{facts.architecture}.context_length")
+    trained = length if isinstance(length, int) and length > 0 else 4096
+    if wanted and wanted > trained:
+        print_note(f"warning: a context of {wanted} tokens is more than the {trained} the model was trained for")
+    return wanted or min(4096, trained)
 
 
 def _print_piece(piece: str) -> None:
