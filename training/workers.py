@@ -27,21 +27,21 @@ class Workers:
         self.net = net.share_memory()
         self.compute = compute
         self.n = n
-        self.helpers = [Helper(self.net, compute) for _ in range(n - 1)]
+        self.replicas = [Replica(self.net, compute) for _ in range(n - 1)]
 
     def compute_gradients(self, inputs: Tensor, targets: Tensor) -> Report:
         """Leaves the mean gradient of all rows in the net; the rows must be a multiple of n."""
-        for i, helper in enumerate(self.helpers, start=1):
-            helper.start(inputs[i :: self.n], targets[i :: self.n])
+        for i, replica in enumerate(self.replicas, start=1):
+            replica.start(inputs[i :: self.n], targets[i :: self.n])
         reports = [self.compute(self.net, inputs[:: self.n], targets[:: self.n])]
-        reports += [helper.finish() for helper in self.helpers]
+        reports += [replica.finish() for replica in self.replicas]
         for p in self.net.parameters():
             if p.grad is not None:
                 p.grad.div_(self.n)
         return {key: sum(report[key] for report in reports) / self.n for key in reports[0]}
 
 
-class Helper:
+class Replica:
     """A forked process that computes the gradient of some rows into shared memory."""
 
     def __init__(self, net: Net, compute: Compute) -> None:
@@ -56,7 +56,7 @@ class Helper:
         self.pipe.send((inputs.numpy(), targets.numpy()))
 
     def finish(self) -> Report:
-        """Adds this helper's gradients to the net's."""
+        """Adds this replica's gradients to the net's."""
         report: Report = self.pipe.recv()
         for p, gradient in zip(self.net.parameters(), self.gradients, strict=True):
             p.grad = gradient.clone() if p.grad is None else p.grad.add_(gradient)
