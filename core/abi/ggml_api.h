@@ -67,8 +67,6 @@ namespace slotpool::abi {
     F(reg_count, ggml_backend_reg_count, std::size_t (*)())                                                                     \
     F(reg_get, ggml_backend_reg_get, Registry *(*)(std::size_t))                                                                \
     F(dev_count, ggml_backend_dev_count, std::size_t (*)())                                                                     \
-    F(dev_get, ggml_backend_dev_get, Device *(*)(std::size_t))                                                                  \
-    F(dev_by_name, ggml_backend_dev_by_name, Device *(*)(const char *))                                                         \
     F(dev_by_type, ggml_backend_dev_by_type, Device *(*)(DeviceType))
 
 // One table of function pointers; every pointer is set, or load() failed.

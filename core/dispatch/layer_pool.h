@@ -45,7 +45,6 @@ class LayerPool {
 
     Pool &pool() { return pool_; }
     SlotMemory &memory() { return *memory_; }
-    std::uint64_t last_ubatch() const { return event_ubatch_; }
 
    private:
     LayerPool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<SlotMemory> memory, GroupCounts &counts);

@@ -30,7 +30,6 @@ class SlotMemory {
     // A tensor like the stored one, with its experts in slots: [ne0, ne1, n_slots].
     abi::Tensor slot_tensor(std::size_t index) const;
     std::uint8_t *slab(std::size_t tensor, int slot) const;
-    std::size_t size() const { return size_; }
 
    private:
     SlotMemory(const abi::Api &api, const StoredTensors &tensors, int n_slots, bool poison);

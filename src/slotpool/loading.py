@@ -51,10 +51,13 @@ class PooledLlama(llama_cpp.Llama):
 
     def eval(self, tokens: Sequence[int]) -> None:
         """As llama_cpp.Llama.eval; a failure of the pool is a SlotpoolError in its own words, and the pool survives it."""
+        session = self.slotpool_session
+        if session:
+            session.take_failure()  # an older one, of a decode that did not come through here
         try:
             super().eval(tokens)
         except RuntimeError as error:
-            failure = self.slotpool_session.take_failure() if self.slotpool_session else ""
+            failure = session.take_failure() if session else ""
             if not failure:
                 raise
             raise SlotpoolError(failure, exit_code=REFUSED) from error

@@ -5,7 +5,6 @@ Knows no pool and no plan: the plain and the pooled run are made of the same cal
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,8 @@ from typing import Any
 import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
+
+from testkit.engine_log import engine_log
 
 from .script import LOAD_MODES, Batch, Forget, Reserve, Setup, Step
 
@@ -167,25 +168,6 @@ def running(model: Model, setup: Setup, watch: Watch | None = None) -> Iterator[
         yield context
     finally:
         context.close()
-
-
-@contextmanager
-def engine_log(lines: list[str] | None = None) -> Iterator[list[str]]:
-    """The engine's log goes to a list, everything of it, and comes back to its owner afterwards."""
-    lines = [] if lines is None else lines
-    owner, owner_data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
-
-    def keep(_level: int, text: bytes, _user: int) -> None:
-        lines.append(text.decode(errors="replace"))
-
-    kept = llama_cpp.llama_log_callback(keep)
-    llama_cpp.llama_backend_init()
-    llama_cpp.llama_log_get(ctypes.byref(owner), ctypes.byref(owner_data))
-    llama_cpp.llama_log_set(kept, ctypes.c_void_p())
-    try:
-        yield lines
-    finally:
-        llama_cpp.llama_log_set(owner, owner_data)
 
 
 def _eval_callback(setup: Setup, watch: Watch | None) -> Any:

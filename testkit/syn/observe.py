@@ -17,9 +17,10 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
+from testkit.engine_log import engine_log
+
 TOPK = re.compile(rb"ffn_moe_topk-(\d+)$")
 NE_OFFSET, NB_OFFSET = 16, 48  # of a ggml_tensor's ne and nb, four 64-bit words each
-LOG_ERROR = 4
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Session:
 @contextmanager
 def observe(path: str | os.PathLike[str], n_ctx: int = 512, n_ubatch: int = 512, n_threads: int = 1) -> Iterator[Session]:
     """`with observe(path) as session`: load the model, yield its Session, free everything. RuntimeError when it does not load."""
-    with _quiet_engine() as errors:
+    with engine_log(errors_only=True) as errors:
         session = Session()
         model = _loaded(llama_cpp.llama_model_load_from_file(os.fsencode(path), _model_params()), path, errors)
         try:
@@ -116,26 +117,6 @@ def _context_params(n_ctx: int, n_ubatch: int, n_threads: int) -> Any:
     params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, n_ctx, n_ubatch
     params.n_threads = params.n_threads_batch = n_threads
     return params
-
-
-@contextmanager
-def _quiet_engine() -> Iterator[list[str]]:
-    """The engine's log goes to a list (errors only) and comes back to its owner afterwards."""
-    errors: list[str] = []
-    owner, owner_data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
-
-    def keep_errors(level: int, text: bytes, _user: int) -> None:
-        if level == LOG_ERROR:
-            errors.append(text.decode(errors="replace").strip())
-
-    kept = llama_cpp.llama_log_callback(keep_errors)
-    llama_cpp.llama_backend_init()
-    llama_cpp.llama_log_get(ctypes.byref(owner), ctypes.byref(owner_data))
-    llama_cpp.llama_log_set(kept, ctypes.c_void_p())
-    try:
-        yield errors
-    finally:
-        llama_cpp.llama_log_set(owner, owner_data)
 
 
 def _ggml_functions() -> Any:

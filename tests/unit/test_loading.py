@@ -130,6 +130,18 @@ def test_what_the_engine_says_is_not_lost(tmp_path: Path) -> None:
         slotpool.load(path, slots=8)
 
 
+def test_reset_counts_zeroes_the_counters_and_keeps_what_the_pool_holds(model: Path) -> None:
+    llm = slotpool.load(model, slots=8, n_ctx=64)
+    llm.eval([1])
+    assert llm.slotpool_session is not None
+    llm.slotpool_session.reset_counts()
+    assert slotpool.stats(llm)["lookups"] == 0
+    llm.reset()
+    llm.eval([1])
+    assert (slotpool.stats(llm)["hits"], slotpool.stats(llm)["misses"]) == (2 * 4, 0)
+    llm.close()
+
+
 def test_stats_want_a_model_of_load(model: Path) -> None:
     plain = llama_cpp.Llama(str(model), n_ctx=64, verbose=False)
     with pytest.raises(SlotpoolError, match=r"expected a model made by slotpool.load, found Llama"):

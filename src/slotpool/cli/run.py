@@ -15,6 +15,7 @@ import click
 from slotpool.cli.output import json_option, print_json, print_note
 from slotpool.cli.pool_options import pool_options
 from slotpool.errors import REFUSED, SlotpoolError, printable
+from slotpool.model import Model, read
 from slotpool.plan import Slots
 from slotpool.pool_stats import Stats
 
@@ -81,7 +82,8 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
     """
     from slotpool import generation, loading  # the engine takes a second to import: not for --help
 
-    _check_writes_text(request.model)
+    facts = read(request.model)
+    _check_writes_text(facts)
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -91,7 +93,7 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
             policy=request.policy,
             require_pool=request.require_pool,
             repack=request.repack,
-            n_ctx=_ctx(request.model, request.ctx),
+            n_ctx=_ctx(facts, request.ctx),
             n_threads=request.threads,
             n_threads_batch=request.threads,
         )
@@ -120,13 +122,11 @@ def _check_used(stats: Stats, n_generated: int) -> None:
         )
 
 
-def _check_writes_text(path: Path) -> None:
+def _check_writes_text(facts: Model) -> None:
     """Refuses what the engine would answer with an abort: models without a vocabulary, and encoders."""
-    from slotpool.model import read
-
-    facts = read(path)
     if facts.problems:
         return  # load() says it better
+    path = facts.files[0].path
     tokenizer = facts.metadata.get("tokenizer.ggml.model")
     if tokenizer in (None, "none", "no_vocab"):
         raise SlotpoolError("expected a model with a vocabulary, found one without", where=printable(path))
@@ -147,11 +147,8 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
         raise SlotpoolError(f"cannot read the prompt file: {error.strerror}", where=printable(str(prompt_file))) from error
 
 
-def _ctx(path: Path, wanted: int | None) -> int:
+def _ctx(facts: Model, wanted: int | None) -> int:
     """The context to load with; says so when it is more than the model was trained for."""
-    from slotpool.model import read
-
-    facts = read(path)
     length = facts.metadata.get(f"{facts.architecture}.context_length")
     trained = length if isinstance(length, int) and length > 0 else 4096
     if wanted and wanted > trained:
