@@ -53,7 +53,7 @@ void get_props(abi::Device *dev, abi::DeviceProps *props) {
 
 abi::Backend *init_backend(abi::Device *dev, const char *) {
     try {
-        auto dispatch = std::make_unique<Dispatch>(registry_api(), pooled_device(), store_buffer_type(), op_mul_mat_id());
+        auto dispatch = std::make_unique<Dispatch>(registry_api(), pooled_device(), op_mul_mat_id());
         if (!dispatch->is_ready()) return nullptr;
         if (auto session = sessions::loading()) dispatch->adopt(std::move(session));
         abi::BackendTable table{};
@@ -74,9 +74,7 @@ abi::BufferType *get_buffer_type(abi::Device *) { return registry_api().dev_buff
 
 bool supports_op(abi::Device *, const abi::Tensor *op) { return pool_takes(op); }
 
-bool supports_buft(abi::Device *, abi::BufferType *type) {
-    return type == store_buffer_type() || registry_api().dev_supports_buft(pooled_device(), type);
-}
+bool supports_buft(abi::Device *, abi::BufferType *type) { return is_store_type(type) || registry_api().dev_supports_buft(pooled_device(), type); }
 
 }  // namespace
 

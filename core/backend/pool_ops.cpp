@@ -11,7 +11,7 @@
 namespace slotpool {
 namespace {
 
-enum class Kind : char { unknown = 0, other, matmul, view, elementwise, lookup };
+enum class Kind : char { unknown = 0, other, none, matmul, view, elementwise, lookup };
 
 constexpr std::array<const char *, 4> kViews = {"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"};
 // what stands between the expert matmuls of a layer: activations, biases, clamps, scales
@@ -28,6 +28,7 @@ Kind classify(int op) {
     const char *name = registry_api().op_name(op);
     if (std::strcmp(name, "MUL_MAT_ID") == 0) return Kind::matmul;
     if (std::strcmp(name, "GET_ROWS") == 0) return Kind::lookup;
+    if (std::strcmp(name, "NONE") == 0) return Kind::none;
     if (is_one_of(name, kViews)) return Kind::view;
     return is_one_of(name, kElementwise) ? Kind::elementwise : Kind::other;
 }
@@ -42,13 +43,16 @@ Kind kind_of(int op) {
 }
 
 const StoredTensor *pooled_weight(const abi::Tensor *op) {
-    const StoredTensor *stored = stored_tensor(op->src[0], store_buffer_type());
+    const StoredTensor *stored = stored_tensor(op->src[0]);
     if (stored == nullptr) return nullptr;
     const abi::Tensor *ids = op->src[2];
+    if (stored->is_on_disk()) return ids->type == abi::kTypeI32 ? stored : nullptr;  // nobody else can: every shape
     const PlannedGroup &group = stored->session->plan.groups[static_cast<std::size_t>(stored->planned->group)];
     const bool fits = std::min<std::int64_t>(ids->ne[0] * ids->ne[1], group.n_expert) <= group.slots;
     return fits && ids->type == abi::kTypeI32 ? stored : nullptr;
 }
+
+bool is_on_disk(const abi::Tensor *weight) { return weight != nullptr && weight->buffer != nullptr && weight->buffer->buft == disk_buffer_type(); }
 
 bool is_last_of_layer(const StoredTensor &stored) { return stored.planned->role.rfind("down", 0) == 0; }
 
@@ -62,7 +66,7 @@ bool is_between_matmuls(const abi::Tensor *op) {
             const StoredTensor *stored = pooled_weight(at);
             return stored != nullptr && !is_last_of_layer(*stored);
         }
-        if (kind == Kind::other || kind == Kind::lookup) return false;
+        if (kind == Kind::other || kind == Kind::none || kind == Kind::lookup) return false;
         at = at->src[0];
     }
     return false;
@@ -80,7 +84,7 @@ void note(const abi::Tensor *op, Kind kind) {
     }
     facts.was_asked = true;
     if (kind != Kind::matmul) return;
-    if (const StoredTensor *stored = stored_tensor(op->src[0], store_buffer_type())) {
+    if (const StoredTensor *stored = stored_tensor(op->src[0])) {
         if (pooled_weight(op) != nullptr) facts.taken.push_back(op);
         facts.answer(stored->session, stored->session->plan.groups.size(), static_cast<std::size_t>(stored->planned->group),
                      pooled_weight(op) == nullptr);
@@ -92,7 +96,10 @@ void note(const abi::Tensor *op, Kind kind) {
 bool pool_takes(const abi::Tensor *op) {
     const Kind kind = kind_of(op->op);
     note(op, kind);
-    if (kind == Kind::matmul && pooled_weight(op) == nullptr) return false;
+    // the weight itself, for a scheduler that looks for a home for every leaf; on disk there is none but here
+    if (kind == Kind::none) return is_on_disk(op);
+    // an adapter's tensors lie in the buffer type of the weight they adapt, as ordinary ones
+    if (kind == Kind::matmul && pooled_weight(op) == nullptr && !is_on_disk(op->src[0])) return false;
     if (kind == Kind::elementwise && !is_between_matmuls(op)) return false;
     if (kind != Kind::matmul && kind != Kind::elementwise) return false;
     return registry_api().dev_supports_op(pooled_device(), op);

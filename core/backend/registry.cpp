@@ -102,8 +102,7 @@ bool open_environment_plan(std::string &error) {
         error = std::string("Expected a plan with at least one group, found none - at ") + path;
         return false;
     }
-    sessions::open(std::move(plan), true);
-    return true;
+    return sessions::open(std::move(plan), error, true) != 0;
 }
 
 abi::Registry *refuse(const std::string &error, bool say_so) {
@@ -129,6 +128,13 @@ abi::BufferType *store_buffer_type() {
     static abi::BufferType type = {store_buffer_type_table(), store_device(registry()), nullptr};
     return &type;
 }
+
+abi::BufferType *disk_buffer_type() {
+    static abi::BufferType type = {disk_buffer_type_table(), store_device(registry()), nullptr};
+    return &type;
+}
+
+bool is_store_type(const abi::BufferType *type) { return type == store_buffer_type() || type == disk_buffer_type(); }
 
 void set_last_error(const std::string &error) {
     const std::lock_guard<std::mutex> lock(state().mutex);

@@ -8,7 +8,9 @@
 namespace slotpool {
 
 const abi::Api &registry_api();
-abi::BufferType *store_buffer_type();
+abi::BufferType *store_buffer_type();  // experts in host memory
+abi::BufferType *disk_buffer_type();   // experts on disk: addresses without memory
+bool is_store_type(const abi::BufferType *type);
 // Which operations the pool device takes, decided by shape alone (core/backend/pool_ops.cpp).
 bool pool_takes(const abi::Tensor *op);
 int op_mul_mat_id();

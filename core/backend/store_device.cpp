@@ -1,5 +1,6 @@
-// The store device: its default buffer type is where experts lie. It says yes to the loader's question about planned
-// expert tensors, and to nothing else, so experts land here without any flag and nothing is ever computed here.
+// The store device: its default buffer type is where experts lie, host memory or, when the plan leaves them on disk, addresses
+// without memory. It says yes to the loader's question about planned expert tensors, and to nothing else, so experts land here
+// without any flag and nothing is ever computed here.
 #include <new>
 
 #include "backend/registry.h"
@@ -33,11 +34,17 @@ void get_memory(abi::Device *, std::size_t *free_bytes, std::size_t *total_bytes
 
 abi::DeviceType get_type(abi::Device *) { return abi::DeviceType::accel; }
 
+// the model that this thread loads right now leaves its experts on disk
+bool is_loading_from_disk() {
+    const auto session = sessions::loading();
+    return session && session->plan.reads_files();
+}
+
 void get_props(abi::Device *dev, abi::DeviceProps *props) {
     props->name = get_name(dev);
     props->description = get_description(dev);
     props->type = get_type(dev);
-    props->caps.buffer_from_host_ptr = true;  // with a default buffer type: mapped experts stay mapped, no copy
+    props->caps.buffer_from_host_ptr = !is_loading_from_disk();  // with a default buffer type: mapped experts stay mapped, no copy
     props->caps.mmap_support = true;
 }
 
@@ -49,7 +56,7 @@ abi::Backend *init_backend(abi::Device *dev, const char *) {
     return new (std::nothrow) abi::Backend{store_guid(), table, dev, nullptr};
 }
 
-abi::BufferType *get_buffer_type(abi::Device *) { return store_buffer_type(); }
+abi::BufferType *get_buffer_type(abi::Device *) { return is_loading_from_disk() ? disk_buffer_type() : store_buffer_type(); }
 
 abi::Buffer *buffer_from_host_ptr(abi::Device *, void *base, std::size_t size, std::size_t) {
     return make_store_buffer(registry_api(), store_buffer_type(), static_cast<std::uint8_t *>(base), size, false);
@@ -60,14 +67,14 @@ abi::Buffer *buffer_from_host_ptr(abi::Device *, void *base, std::size_t size, s
 bool supports_op(abi::Device *, const abi::Tensor *op) {
     if (op->op != op_mul_mat_id() || op->src[0] == nullptr) return false;
     const abi::Tensor *weight = op->src[0];
-    const bool is_dummy = weight->buffer != nullptr && weight->buffer->buft == store_buffer_type() && weight->buffer->context == nullptr &&
+    const bool is_dummy = weight->buffer != nullptr && is_store_type(weight->buffer->buft) && weight->buffer->context == nullptr &&
                           weight->buffer->usage != abi::kUsageWeights;
     if (!is_dummy) return false;
     const auto session = sessions::loading();
     return session && session->plan.find(weight->name) != nullptr;
 }
 
-bool supports_buft(abi::Device *, abi::BufferType *type) { return type == store_buffer_type(); }
+bool supports_buft(abi::Device *, abi::BufferType *type) { return is_store_type(type); }
 
 }  // namespace
 

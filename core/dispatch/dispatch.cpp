@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dispatch/allotment.h"
 #include "store/store_buffer.h"
 
 namespace slotpool {
@@ -25,10 +26,11 @@ abi::Tensor row_ids_tensor(const abi::Tensor &ids, const std::vector<std::int32_
 
 }  // namespace
 
-Dispatch::Dispatch(const abi::Api &api, abi::Device *device, const abi::BufferType *store_type, int op_mul_mat_id)
-    : api_(api), device_(device), store_type_(store_type), op_mul_mat_id_(op_mul_mat_id), device_backend_(api.dev_init(device, nullptr)) {}
+Dispatch::Dispatch(const abi::Api &api, abi::Device *device, int op_mul_mat_id)
+    : api_(api), device_(device), op_mul_mat_id_(op_mul_mat_id), device_backend_(api.dev_init(device, nullptr)) {}
 
 Dispatch::~Dispatch() {
+    parts_.reset();
     pools_.clear();
     if (graph_context_ != nullptr) api_.free(graph_context_);
     if (device_backend_ != nullptr) api_.backend_free(device_backend_);
@@ -37,6 +39,8 @@ Dispatch::~Dispatch() {
 void Dispatch::adopt(std::shared_ptr<Session> session) {
     session_ = std::move(session);
     counts_ = session_->add_context();
+    source_ = make_slab_source(*session_);
+    parts_ = std::make_unique<PartMatmul>(api_, device_backend_, *source_);
     pools_.resize(session_->plan.groups.size());
     is_off_.assign(pools_.size(), false);
     refused_in_.assign(pools_.size(), 0);
@@ -87,7 +91,7 @@ abi::Status Dispatch::compute(abi::Graph *graph) {
     if (!make_room(static_cast<std::size_t>(n_nodes))) return abi::Status::alloc_failed;
     for (int i = 0; i < n_nodes; i++) {
         abi::Tensor *node = api_.graph_node(graph, i);
-        const StoredTensor *stored = node->op == op_mul_mat_id_ ? stored_tensor(node->src[0], store_type_) : nullptr;
+        const StoredTensor *stored = node->op == op_mul_mat_id_ ? stored_tensor(node->src[0]) : nullptr;
         if (stored == nullptr) {
             add(node);
             continue;
@@ -103,35 +107,55 @@ abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &s
     settle(node);
     LayerPool *pool = layer_pool(stored);
     const auto group = static_cast<std::size_t>(stored.planned->group);
+    if (pool == nullptr && stored.is_on_disk()) return abi::Status::failed;  // nobody else can read it; session_ knows why
     const bool is_too_large = pool != nullptr && is_refused(group, ids->ne[0]);
-    if (is_too_large) refuse(group);
-    if (pool == nullptr || is_too_large || ids->ne[0] * ids->ne[1] == 0) {
+    if (is_too_large && !stored.is_on_disk()) refuse(group);
+    if (pool == nullptr || (is_too_large && !stored.is_on_disk()) || ids->ne[0] * ids->ne[1] == 0) {
         add(node);
         return abi::Status::success;
     }
+    return serve(node, stored, *pool, is_too_large);
+}
+
+abi::Status Dispatch::serve(abi::Tensor *node, const StoredTensor &stored, LayerPool &pool, bool is_passing) {
+    const abi::Tensor *ids = node->src[2];
     // the ids must have been computed before they are read, and an event's slots stay as they are until it is computed
     if (is_pending(ids)) {
         if (const abi::Status status = flush(); status != abi::Status::success) return status;
     }
     routing_.read(*ids);
-    if (pool->begins_event(stored, routing_, ubatch_)) {
+    if (pool.begins_event(stored, routing_, ubatch_)) {
         if (const abi::Status status = flush(); status != abi::Status::success) return status;
     }
     std::string error;
-    if (!pool->serve(stored, routing_, ubatch_, phase(routing_.n_tokens), error)) {
-        session_->fail(error);
-        pending_.clear();
-        return abi::Status::failed;
-    }
-    if (!pool->is_in_slots()) {
+    if (!pool.serve(stored, routing_, ubatch_, phase(routing_.n_tokens), is_passing, error)) return fail(pool, error);
+    const auto index = static_cast<std::size_t>(pool.index_of(stored));
+    if (!pool.is_in_slots(index)) {
+        if (stored.is_on_disk()) return compute_in_parts(node, index, pool);
         add(node);
         return abi::Status::success;
     }
     abi::Tensor *pooled = clone(*node);
-    pooled->src[0] = pool->slot_tensor(stored);
-    pooled->src[2] = clone(row_ids_tensor(*ids, pool->slot_ids()));
+    pooled->src[0] = pool.slot_tensor(index);
+    pooled->src[2] = clone(row_ids_tensor(*ids, pool.slot_ids()));
     add(pooled);
     return abi::Status::success;
+}
+
+abi::Status Dispatch::compute_in_parts(abi::Tensor *node, std::size_t index, LayerPool &pool) {
+    if (const abi::Status status = flush(); status != abi::Status::success) return status;
+    std::string error;
+    const abi::Status status = parts_->compute(*node, index, pool, routing_, error);
+    return status == abi::Status::success ? status : fail(pool, error);
+}
+
+// The request fails; slots whose bytes did not come are free again, and the next request begins anew.
+abi::Status Dispatch::fail(LayerPool &pool, const std::string &error) {
+    if (!error.empty()) session_->fail(error);
+    pending_.clear();
+    parts_->stop();
+    pool.forget_event();
+    return abi::Status::failed;
 }
 
 LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
@@ -142,17 +166,27 @@ LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
     if (pools_[group] && !pools_[group]->holds(stored)) pools_[group].reset();
     if (!pools_[group] && !is_off_[group]) {
         std::string error;
-        pools_[group] = LayerPool::make(api_, device_, *session_, stored.planned->group, counts_->groups[group], error);
+        if (slots_.empty()) allot_slots();
+        pools_[group] = LayerPool::make(api_, device_, *session_, stored.planned->group, slots_[group], *source_, counts_->groups[group], error);
         is_off_[group] = !pools_[group];
         if (is_off_[group]) session_->switch_off(stored.planned->group, error);
+        if (is_off_[group] && stored.is_on_disk()) session_->fail(error);
     }
     return pools_[group].get();
+}
+
+// Slots are allocated at the first compute, when everything else exists; of experts on disk as many as fit then.
+void Dispatch::allot_slots() {
+    slots_ = planned_slots(session_->plan);
+    if (!session_->files) return;
+    slots_ = fitting_slots(*session_, *source_);
+    session_->set_slots(slots_);
 }
 
 // A prompt's last layer arrives with the output rows only, and would look like generation: the size of its ubatch decides.
 bool Dispatch::is_refused(std::size_t group, std::int64_t n_used) const {
     const PlannedGroup &planned = session_->plan.groups[group];
-    return std::min<std::int64_t>(n_used * graph_of_ubatch_.n_tokens, planned.n_expert) > planned.slots;
+    return std::min<std::int64_t>(n_used * graph_of_ubatch_.n_tokens, planned.n_expert) > slots_[group];
 }
 
 void Dispatch::refuse(std::size_t group) {

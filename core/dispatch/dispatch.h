@@ -1,7 +1,8 @@
 // One split of the graph: expert matmuls of pooled tensors are re-pointed at slots, everything else is passed on.
 //
 // Correct by construction: a row of an expert matmul is computed exactly once, by one call of the device's own kernel,
-// from a slot that holds the slab of the row's expert, or (all rows of the event together) from the store itself.
+// from a slot that holds the slab of the row's expert, or from the store itself: as a whole where it is host memory, expert by
+// expert on their way through a ring where it is a disk.
 #pragma once
 
 #include <memory>
@@ -11,14 +12,15 @@
 #include "abi/ggml_api.h"
 #include "dispatch/graph_facts.h"
 #include "dispatch/layer_pool.h"
+#include "dispatch/part_matmul.h"
 #include "store/session.h"
 
 namespace slotpool {
 
 class Dispatch {
    public:
-    // `device` computes and holds the slots; `store_type` is the buffer type of stored tensors.
-    Dispatch(const abi::Api &api, abi::Device *device, const abi::BufferType *store_type, int op_mul_mat_id);
+    // `device` computes and holds the slots.
+    Dispatch(const abi::Api &api, abi::Device *device, int op_mul_mat_id);
     ~Dispatch();
     Dispatch(const Dispatch &) = delete;
     Dispatch &operator=(const Dispatch &) = delete;
@@ -37,6 +39,10 @@ class Dispatch {
 
    private:
     abi::Status add_expert_matmul(abi::Tensor *node, const StoredTensor &stored);
+    abi::Status serve(abi::Tensor *node, const StoredTensor &stored, LayerPool &pool, bool is_passing);
+    abi::Status compute_in_parts(abi::Tensor *node, std::size_t index, LayerPool &pool);
+    abi::Status fail(LayerPool &pool, const std::string &error);
+    void allot_slots();
     LayerPool *layer_pool(const StoredTensor &stored);
     bool is_refused(std::size_t group, std::int64_t n_used) const;
     void settle(const abi::Tensor *node);
@@ -51,12 +57,14 @@ class Dispatch {
 
     const abi::Api &api_;
     abi::Device *device_;
-    const abi::BufferType *store_type_;
     int op_mul_mat_id_;
     abi::Backend *device_backend_ = nullptr;
 
     std::shared_ptr<Session> session_;
     std::shared_ptr<ContextCounts> counts_;
+    std::unique_ptr<SlabSource> source_;
+    std::unique_ptr<PartMatmul> parts_;
+    std::vector<int> slots_;                         // by group, known from the first compute on
     std::vector<std::unique_ptr<LayerPool>> pools_;  // by group
     std::vector<bool> is_off_;                       // by group: its slots could not be allocated
     std::vector<std::uint64_t> refused_in_;          // by group: the last ubatch counted as refused

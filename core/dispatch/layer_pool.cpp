@@ -1,41 +1,30 @@
 #include "dispatch/layer_pool.h"
 
 #include <algorithm>
-#include <cstring>
+#include <numeric>
 
 namespace slotpool {
 
-void Routing::read(const abi::Tensor &view) {
-    n_used = view.ne[0];
-    n_tokens = view.ne[1];
-    ids.resize(static_cast<std::size_t>(n_used * n_tokens));
-    const auto *data = static_cast<const std::uint8_t *>(view.data);
-    std::size_t row = 0;
-    for (std::int64_t token = 0; token < n_tokens; token++) {
-        for (std::int64_t k = 0; k < n_used; k++) {
-            const std::size_t offset = static_cast<std::size_t>(token) * view.nb[1] + static_cast<std::size_t>(k) * view.nb[0];
-            std::memcpy(&ids[row++], data + offset, sizeof(std::int32_t));
-        }
-    }
-}
-
-std::unique_ptr<LayerPool> LayerPool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, GroupCounts &counts,
-                                           std::string &error) {
+std::unique_ptr<LayerPool> LayerPool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
+                                           SlabSource &source, GroupCounts &counts, std::string &error) {
     const PlannedGroup &planned = session.plan.groups[static_cast<std::size_t>(group)];
     const StoredTensors tensors = session.tensors_of(group);
-    auto memory = SlotMemory::allocate(api, device, tensors, planned.slots, session.plan.poison, error);
+    auto memory = SlotMemory::allocate(api, device, tensors, source, n_slots, session.plan.poison, error);
     if (!memory) return nullptr;
-    return std::unique_ptr<LayerPool>(new LayerPool(tensors, planned, session.plan, std::move(memory), counts));
+    return std::unique_ptr<LayerPool>(new LayerPool(tensors, planned, n_slots, session.plan, source, std::move(memory), counts));
 }
 
-LayerPool::LayerPool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<SlotMemory> memory,
-                     GroupCounts &counts)
+LayerPool::LayerPool(const StoredTensors &tensors, const PlannedGroup &group, int n_slots, const Plan &plan, SlabSource &source,
+                     std::unique_ptr<SlotMemory> memory, GroupCounts &counts)
     : tensors_(tensors),
+      source_(source),
       memory_(std::move(memory)),
-      pool_(group.n_expert, group.slots, make_policy(plan.policy, plan.decay, group.n_expert, group.slots)),
+      pool_(group.n_expert, n_slots, make_policy(plan.policy, plan.decay, group.n_expert, n_slots)),
       counts_(counts),
       event_served_(tensors.size(), true),
-      slot_of_expert_(static_cast<std::size_t>(group.n_expert), kNone) {
+      slot_of_expert_(static_cast<std::size_t>(group.n_expert), kNone),
+      order_(tensors.size()) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
     for (std::size_t i = 0; i < tensors_.size(); i++) {
         serials_.push_back(tensors_[i]->serial);
         slot_tensors_.push_back(memory_->slot_tensor(i));
@@ -59,34 +48,97 @@ bool LayerPool::begins_event(const StoredTensor &stored, const Routing &routing,
     return ubatch != event_ubatch_ || event_served_[static_cast<std::size_t>(index_of(stored))] || !(routing == event_);
 }
 
-bool LayerPool::serve(const StoredTensor &stored, const Routing &routing, std::uint64_t ubatch, Phase phase, std::string &error) {
+bool LayerPool::serve(const StoredTensor &stored, const Routing &routing, std::uint64_t ubatch, Phase phase, bool is_passing, std::string &error) {
     const auto index = static_cast<std::size_t>(index_of(stored));
     if (begins_event(stored, routing, ubatch)) {
-        if (!pool_.event(routing.ids.data(), routing.ids.size(), lookups_)) {
+        finish_event();
+        if (!begin_event(routing, is_passing)) {
             error = "Expected expert ids from 0 to " + std::to_string(pool_.n_expert() - 1) + " in " + stored.planned->name +
                     ", found one outside. The router's output is damaged (NaN?): this request fails, the pool is unchanged";
             return false;
         }
-        event_ = routing;
-        event_served_.assign(event_served_.size(), false);
-        fill_misses();
-        map_rows();
-        count(phase);
+        phase_ = phase;
+        count();
         event_ubatch_ = ubatch;
     }
     event_served_[index] = true;
+    const auto place = std::find(order_.begin(), order_.end(), index);
+    std::rotate(order_.begin() + static_cast<std::ptrdiff_t>(n_asked_), place, place + 1);
+    n_asked_++;
     return true;
 }
 
-void LayerPool::fill_misses() {
-    is_in_slots_ = true;
-    for (const Lookup &lookup : lookups_) {
-        if (lookup.slot == kNone) is_in_slots_ = false;
-        if (lookup.is_hit || lookup.slot == kNone) continue;
-        memory_->poison(lookup.slot);
-        memory_->fill(lookup.slot, lookup.expert);
-        pool_.publish(lookup.slot);
+bool LayerPool::begin_event(const Routing &routing, bool is_passing) {
+    const auto *ids = routing.ids.data();
+    const std::size_t n_ids = routing.ids.size();
+    if (!(is_passing ? pool_.pass(ids, n_ids, lookups_) : pool_.event(ids, n_ids, lookups_))) return false;
+    event_number_++;
+    event_ = routing;
+    event_served_.assign(event_served_.size(), false);
+    n_asked_ = 0;
+    fetch_misses();
+    map_rows();
+    return true;
+}
+
+// every slab that is missing is asked for at once, in the order in which the layer will want them
+void LayerPool::fetch_misses() {
+    fetch_of_.assign(lookups_.size(), kNone);
+    passing_.clear();
+    n_fetched_ = 0;
+    for (std::size_t i = 0; i < lookups_.size(); i++) {
+        if (lookups_[i].slot == kNone) passing_.push_back(lookups_[i].expert);
+        if (lookups_[i].is_hit || lookups_[i].slot == kNone) continue;
+        memory_->poison(lookups_[i].slot);
+        fetch_of_[i] = static_cast<std::int32_t>(n_fetched_++);
     }
+    std::sort(passing_.begin(), passing_.end());
+    has_all_slots_ = passing_.empty();
+    while (fetches_.size() < n_fetched_ * tensors_.size()) fetches_.push_back(std::make_unique<Fetch>());
+    for (const std::size_t index : order_) {
+        for (std::size_t i = 0; i < lookups_.size(); i++) {
+            if (fetch_of_[i] == kNone) continue;
+            Fetch &one = fetch(index, i);
+            source_.begin(*tensors_[index], lookups_[i].expert, 1, memory_->room(index, lookups_[i].slot), one);
+            memory_->set_slab(index, lookups_[i].slot, one.slabs);
+        }
+    }
+}
+
+bool LayerPool::is_arriving(std::size_t index, std::size_t lookup) const {
+    return fetch_of_[lookup] != kNone && !source_.is_done(fetch(index, lookup));
+}
+
+bool LayerPool::wait(std::size_t index, std::size_t lookup, std::string &error) {
+    return fetch_of_[lookup] == kNone || source_.finish(fetch(index, lookup), error);
+}
+
+bool LayerPool::is_in_slots(std::size_t index) {
+    if (!has_all_slots_ || !memory_->has_slot_tensor(index)) return false;
+    std::string error;
+    for (std::size_t i = 0; i < lookups_.size(); i++) {
+        if (is_arriving(index, i) || !wait(index, i, error)) return false;
+    }
+    return true;
+}
+
+std::vector<std::size_t> LayerPool::order_from(std::size_t index) const { return {std::find(order_.begin(), order_.end(), index), order_.end()}; }
+
+void LayerPool::finish_event() {
+    for (std::size_t i = 0; i < lookups_.size() && n_fetched_ > 0; i++) {
+        if (fetch_of_[i] == kNone) continue;
+        bool is_complete = true;
+        std::string error;  // of a slab that nobody waits for any more
+        for (std::size_t index = 0; index < tensors_.size(); index++) is_complete = wait(index, i, error) && is_complete;
+        is_complete ? pool_.publish(lookups_[i].slot) : pool_.abandon(lookups_[i].slot);
+    }
+    n_fetched_ = 0;
+}
+
+void LayerPool::forget_event() {
+    finish_event();
+    lookups_.clear();
+    event_ubatch_ = 0;
 }
 
 void LayerPool::map_rows() {
@@ -95,28 +147,28 @@ void LayerPool::map_rows() {
     for (std::size_t row = 0; row < event_.ids.size(); row++) slot_ids_[row] = slot_of_expert_[static_cast<std::size_t>(event_.ids[row])];
 }
 
-void LayerPool::count(Phase phase) {
+void LayerPool::count() {
     std::uint64_t hits = 0;
     std::uint64_t copied = 0;
     std::uint64_t rows_hit = 0;
     for (const Lookup &lookup : lookups_) {
         hits += lookup.is_hit ? 1 : 0;
-        copied += !lookup.is_hit && lookup.slot != kNone ? 1 : 0;
+        copied += !lookup.is_hit && (lookup.slot != kNone || tensors_[0]->is_on_disk()) ? 1 : 0;
         rows_hit += lookup.is_hit ? static_cast<std::uint64_t>(lookup.n_rows) : 0;
     }
     const std::uint64_t n_rows = event_.ids.size();
-    PhaseCounts &counts = counts_.phase[static_cast<int>(phase)];
+    // in host memory an event that does not fit is computed where the weights lie, as a whole
+    const bool is_elsewhere = !has_all_slots_ && !tensors_[0]->is_on_disk();
+    PhaseCounts &counts = counts_.phase[static_cast<int>(phase_)];
     counts.events.add(1);
     counts.lookups.add(lookups_.size());
     counts.hits.add(hits);
     counts.misses.add(lookups_.size() - hits);
-    counts.rows_hit.add(is_in_slots_ ? rows_hit : 0);
-    counts.rows_copy.add(is_in_slots_ ? n_rows - rows_hit : 0);
-    counts.rows_cpu.add(is_in_slots_ ? 0 : n_rows);
+    counts.rows_hit.add(is_elsewhere ? 0 : rows_hit);
+    counts.rows_copy.add(is_elsewhere ? 0 : n_rows - rows_hit);
+    counts.rows_cpu.add(is_elsewhere ? n_rows : 0);
     counts.bytes_copied.add(copied * slab_bytes_);
-    counts.bytes_saved.add(is_in_slots_ ? hits * slab_bytes_ : 0);
+    counts.bytes_saved.add(is_elsewhere ? 0 : hits * slab_bytes_);
 }
-
-abi::Tensor *LayerPool::slot_tensor(const StoredTensor &stored) { return &slot_tensors_[static_cast<std::size_t>(index_of(stored))]; }
 
 }  // namespace slotpool

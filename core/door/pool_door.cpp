@@ -17,12 +17,23 @@ bool has_expert(const slotpool_pool *handle, int expert) { return expert >= 0 &&
 
 bool is_filling(const slotpool_pool *handle, int slot) { return slot >= 0 && slot < handle->pool.n_slots() && handle->pool.is_filling(slot); }
 
-bool run_event(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids, bool publish) {
-    if (!handle.pool.event(ids, n_ids, handle.lookups)) return false;
+using Ask = bool (Pool::*)(const std::int32_t *, std::size_t, std::vector<Lookup> &);
+
+bool run_event(slotpool_pool &handle, Ask ask, const std::int32_t *ids, std::size_t n_ids, bool publish) {
+    if (!(handle.pool.*ask)(ids, n_ids, handle.lookups)) return false;
     for (const Lookup &lookup : handle.lookups) {
         if (publish && !lookup.is_hit && lookup.slot != kNone) handle.pool.publish(lookup.slot);
     }
     return true;
+}
+
+int run_and_copy(slotpool_pool &handle, Ask ask, const std::int32_t *ids, std::size_t n_ids, bool publish, slotpool_lookup *out, int capacity) {
+    if (!run_event(handle, ask, ids, n_ids, publish)) return -1;
+    for (std::size_t i = 0; i < handle.lookups.size() && static_cast<int>(i) < capacity; i++) {
+        const Lookup &from = handle.lookups[i];
+        out[i] = {from.expert, from.slot, from.evicted, from.n_rows, from.is_hit ? 1 : 0};
+    }
+    return static_cast<int>(handle.lookups.size());
 }
 
 }  // namespace
@@ -37,12 +48,11 @@ slotpool_pool *slotpool_pool_new(int n_expert, int n_slots, const char *policy, 
 void slotpool_pool_free(slotpool_pool *pool) { delete pool; }
 
 int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity) {
-    if (!run_event(*pool, ids, n_ids, publish != 0)) return -1;
-    for (std::size_t i = 0; i < pool->lookups.size() && static_cast<int>(i) < capacity; i++) {
-        const Lookup &from = pool->lookups[i];
-        out[i] = {from.expert, from.slot, from.evicted, from.n_rows, from.is_hit ? 1 : 0};
-    }
-    return static_cast<int>(pool->lookups.size());
+    return run_and_copy(*pool, &Pool::event, ids, n_ids, publish != 0, out, capacity);
+}
+
+int slotpool_pool_pass(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity) {
+    return run_and_copy(*pool, &Pool::pass, ids, n_ids, publish != 0, out, capacity);
 }
 
 int slotpool_pool_find(const slotpool_pool *pool, int expert) { return has_expert(pool, expert) ? pool->pool.find(expert) : kNone; }
@@ -66,7 +76,7 @@ void slotpool_pool_unpin(slotpool_pool *pool, int expert) {
 int64_t slotpool_pool_replay(slotpool_pool *pool, const int32_t *ids, size_t n_events, size_t n_used) {
     std::int64_t hits = 0;
     for (std::size_t event = 0; event < n_events; event++) {
-        if (!run_event(*pool, ids + event * n_used, n_used, true)) return -1;
+        if (!run_event(*pool, &Pool::event, ids + event * n_used, n_used, true)) return -1;
         for (const Lookup &lookup : pool->lookups) hits += lookup.is_hit ? 1 : 0;
     }
     return hits;

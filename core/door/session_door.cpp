@@ -27,13 +27,14 @@ void add_phase(const PhaseCounts &from, slotpool_phase_stats &to) {
     to.rows_cpu += from.rows_cpu.get();
     to.bytes_copied += from.bytes_copied.get();
     to.bytes_saved += from.bytes_saved.get();
+    to.wait_ns += from.wait_ns.get();
 }
 
 slotpool_group_stats describe(const Session &session, std::size_t group) {
     const PlannedGroup &planned = session.plan.groups[group];
     slotpool_group_stats stats{};
     stats.layer = planned.layer;
-    stats.slots = planned.slots;
+    stats.slots = session.slots_of(static_cast<int>(group));
     stats.n_expert = planned.n_expert;
     for (int index : planned.tensors) {
         const PlannedTensor &tensor = session.plan.tensors[static_cast<std::size_t>(index)];
@@ -49,13 +50,14 @@ void reset(GroupCounts &group) {
     group.refused.reset();
     for (PhaseCounts &phase : group.phase) {
         for (Count *count : {&phase.events, &phase.lookups, &phase.hits, &phase.misses, &phase.rows_hit, &phase.rows_copy, &phase.rows_cpu,
-                             &phase.bytes_copied, &phase.bytes_saved}) {
+                             &phase.bytes_copied, &phase.bytes_saved, &phase.wait_ns}) {
             count->reset();
         }
     }
 }
 
 int corrupt(LayerPool &pool, int kind) {
+    pool.finish_event();
     std::vector<int> used;
     for (int slot = 0; slot < pool.pool().n_slots(); slot++) {
         if (pool.pool().expert_in(slot) != kNone) used.push_back(slot);
@@ -94,7 +96,9 @@ int slotpool_session_open(const char *plan_text, size_t n_bytes, char *text, siz
         door::copy_text(error, text, size);
         return 0;
     }
-    return sessions::open(std::move(plan));
+    const int number = sessions::open(std::move(plan), error);
+    door::copy_text(error, text, size);
+    return number;
 }
 
 void slotpool_session_loaded(void) { sessions::end_loading(); }
@@ -109,6 +113,15 @@ int slotpool_session_is_stored(int number, const char *tensor) {
 void slotpool_session_take_failure(int number, char *text, size_t size) {
     const auto session = sessions::get(number);
     door::copy_text(session ? session->take_failure() : "", text, size);
+}
+
+void slotpool_session_add_reserve(int number, uint64_t bytes) {
+    if (const auto session = sessions::get(number)) session->add_reserve(bytes);
+}
+
+void slotpool_session_why_buffered(int number, char *text, size_t size) {
+    const auto session = sessions::get(number);
+    door::copy_text(session && session->files ? session->files->why_buffered() : "", text, size);
 }
 
 void slotpool_session_off_reason(int number, int group, char *text, size_t size) {

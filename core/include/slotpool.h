@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: native.py refuses a core with another one.
-#define SLOTPOOL_INTERFACE 2
+#define SLOTPOOL_INTERFACE 3
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -37,14 +37,20 @@ SLOTPOOL_API void slotpool_session_take_failure(int session, char *text, size_t 
 // Why a planned group is not pooled after all (no memory for its slots, another shape than planned); empty when it is.
 SLOTPOOL_API void slotpool_session_off_reason(int session, int group, char *text, size_t size);
 
+// Bytes that will be taken before slots of experts on disk are allocated, and are not counted as taken yet (compute buffers).
+SLOTPOOL_API void slotpool_session_add_reserve(int session, uint64_t bytes);
+// Why experts on disk are not read directly; empty when they are, or are not on disk.
+SLOTPOOL_API void slotpool_session_why_buffered(int session, char *text, size_t size);
+
 typedef struct {
     uint64_t events, lookups, hits, misses;
     uint64_t rows_hit, rows_copy, rows_cpu;
     uint64_t bytes_copied, bytes_saved;
+    uint64_t wait_ns;  // the computing thread waited for slabs
 } slotpool_phase_stats;
 
 typedef struct {
-    int32_t layer, slots, n_expert, n_tensors;  // n_tensors: in the store
+    int32_t layer, slots, n_expert, n_tensors;  // slots: allocated, before that planned; n_tensors: in the store
     uint64_t slab_bytes;                        // of all tensors of the group
     uint64_t refused;                           // ubatches that went the stock path because they did not fit
     slotpool_phase_stats generation, prompt;
@@ -59,6 +65,14 @@ SLOTPOOL_API void slotpool_session_reset_stats(int session);
 // byte of the first tensor in every slot in use. Returns the number of slots touched.
 SLOTPOOL_API int slotpool_session_corrupt(int session, int group, int kind);
 
+// ---- memory ----
+// What may still be taken, in bytes; all bits set: nothing limits. `root` stands for "/" in tests, NULL is "/".
+SLOTPOOL_API void slotpool_available_memory(const char *root, uint64_t *host, uint64_t *cgroup);
+// How many slots of each of the plan's groups fit into `bytes`, with slots of `slot_bytes` each. Returns the number of groups, or -1
+// and why in `text`.
+SLOTPOOL_API int slotpool_fit_slots(const char *plan, size_t n_bytes, uint64_t bytes, const uint64_t *slot_bytes, int n_groups, int32_t *slots,
+                                    char *text, size_t size);
+
 // ---- the pool alone: simulator, benchmarks, property tests ----
 typedef struct slotpool_pool slotpool_pool;
 typedef struct {
@@ -71,6 +85,8 @@ SLOTPOOL_API void slotpool_pool_free(slotpool_pool *pool);
 // One event. Returns the number of distinct experts (at most `capacity` are written), -1 on an id out of range.
 // With publish != 0 every admitted slot is published at once.
 SLOTPOOL_API int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity);
+// The same for an event that is too large for the slots: it evicts nobody.
+SLOTPOOL_API int slotpool_pool_pass(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity);
 SLOTPOOL_API int slotpool_pool_find(const slotpool_pool *pool, int expert);
 SLOTPOOL_API void slotpool_pool_publish(slotpool_pool *pool, int slot);
 SLOTPOOL_API void slotpool_pool_abandon(slotpool_pool *pool, int slot);
@@ -79,6 +95,34 @@ SLOTPOOL_API int slotpool_pool_pin(slotpool_pool *pool, int expert);
 SLOTPOOL_API void slotpool_pool_unpin(slotpool_pool *pool, int expert);
 // Replays n_events events of n_used ids each, published at once. Returns the hits, or -1 on an id out of range.
 SLOTPOOL_API int64_t slotpool_pool_replay(slotpool_pool *pool, const int32_t *ids, size_t n_events, size_t n_used);
+
+// ---- files and reads in the background, for tests ----
+// Addresses, offsets and lengths are used as they are given. A file, and the memory of a read, must live until the read has ended.
+typedef struct slotpool_file slotpool_file;
+typedef struct slotpool_reader slotpool_reader;
+typedef struct slotpool_read slotpool_read;
+
+// NULL and why in `text` when it cannot be opened.
+SLOTPOOL_API slotpool_file *slotpool_file_open(const char *path, int direct, char *text, size_t size);
+SLOTPOOL_API void slotpool_file_close(slotpool_file *file);
+SLOTPOOL_API size_t slotpool_file_alignment(const slotpool_file *file);
+SLOTPOOL_API void slotpool_file_why_buffered(const slotpool_file *file, char *text, size_t size);
+SLOTPOOL_API int slotpool_file_identity(const slotpool_file *file, uint64_t *n_bytes, int64_t *mtime_ns);
+// 1, or 0 and why in `text`.
+SLOTPOOL_API int slotpool_file_read(slotpool_file *file, void *to, uint64_t offset, size_t capacity, size_t needed, char *text, size_t size);
+SLOTPOOL_API int slotpool_file_read_anywhere(slotpool_file *file, void *to, uint64_t offset, size_t n_bytes, char *text, size_t size);
+
+// NULL when the system has no thread left.
+SLOTPOOL_API slotpool_reader *slotpool_reader_new(int n_threads);
+SLOTPOOL_API void slotpool_reader_free(slotpool_reader *reader);
+// A read that can be submitted. States: 0 idle, 1 queued, 2 running, 3 done, 4 failed.
+SLOTPOOL_API slotpool_read *slotpool_read_new(slotpool_file *file, void *to, uint64_t offset, size_t capacity, size_t needed);
+SLOTPOOL_API void slotpool_read_free(slotpool_read *read);
+SLOTPOOL_API int slotpool_read_state(const slotpool_read *read);
+SLOTPOOL_API void slotpool_read_error(const slotpool_read *read, char *text, size_t size);
+SLOTPOOL_API void slotpool_reader_submit(slotpool_reader *reader, slotpool_read *read);
+SLOTPOOL_API int slotpool_reader_wait(slotpool_reader *reader, slotpool_read *read);
+SLOTPOOL_API void slotpool_reader_cancel(slotpool_reader *reader, slotpool_read *read);
 
 #ifdef __cplusplus
 }

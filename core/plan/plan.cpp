@@ -1,7 +1,9 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <limits>
 #include <locale>
 #include <sstream>
 
@@ -11,6 +13,9 @@ namespace {
 constexpr long long kMaxExperts = 1 << 16;
 constexpr long long kMaxLayers = 1 << 16;
 constexpr long long kMaxSlabBytes = 1LL << 40;
+constexpr long long kMaxBytes = 1LL << 62;  // of a file or of memory: sums of two do not overflow
+constexpr std::size_t kMaxFiles = 1 << 16;
+constexpr std::size_t kMaxPathBytes = 4096;
 constexpr std::size_t kMaxQuoted = 80;
 constexpr const char *kBlanks = " \t\r\v\f";
 
@@ -25,6 +30,15 @@ Words split(const std::string &line) {
     }
     return words;
 }
+
+// Where word number `index` begins in a line that has it.
+std::size_t word_begin(const std::string &line, int index) {
+    std::size_t begin = line.find_first_not_of(kBlanks);
+    for (; index > 0; index--) begin = line.find_first_not_of(kBlanks, line.find_first_of(kBlanks, begin));
+    return begin;
+}
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 // What was found, fit for one line of any terminal: a plan may hold anything.
 std::string quoted(const std::string &found) {
@@ -68,10 +82,12 @@ class Reader {
         if (!has_header_) return header(words, line);
         if (words[0] == "policy") return policy(words, line);
         if (words[0] == "poison") return poison(words, line);
+        if (words[0] == "memory") return memory(words);
+        if (words[0] == "file") return file(words, line);
         if (words[0] == "group") return group(words);
         if (words[0] == "tensor") return tensor(words);
         if (words[0] == "off") return words.size() >= 3 || fail("off NAME REASON", quoted(line));
-        return fail("a statement (policy, poison, group, tensor, off)", quoted(words[0]));
+        return fail("a statement (policy, poison, memory, file, group, tensor, off)", quoted(words[0]));
     }
 
     bool header(const Words &words, const std::string &line) {
@@ -97,6 +113,48 @@ class Reader {
         return true;
     }
 
+    bool memory(const Words &words) {
+        PlannedMemory made;
+        long long reserve = 0;
+        if (words.size() != 4) return fail("memory budget= rail= reserve=", std::to_string(words.size() - 1) + " fields");
+        if (has_memory_) return fail("one line for memory", "another");
+        if (!bytes_or_auto(words[1], "budget", made.is_budget_auto, made.budget) || !bytes_or_auto(words[2], "rail", made.is_rail_auto, made.rail) ||
+            !number(words[3], "reserve", 0, kMaxBytes, reserve)) {
+            return false;
+        }
+        made.reserve = static_cast<std::uint64_t>(reserve);
+        plan_.memory = made;
+        has_memory_ = true;
+        return true;
+    }
+
+    bool file(const Words &words, const std::string &line) {
+        PlannedFile made;
+        long long size = 0;
+        long long mtime_ns = 0;
+        if (words.size() < 5) return fail("file INDEX size= mtime= path=", std::to_string(words.size() - 1) + " fields");
+        if (!plan_.tensors.empty()) return fail("files before tensors", "a file");
+        if (plan_.files.size() == kMaxFiles) return fail("at most 65536 files", "another");
+        const std::string index = std::to_string(plan_.files.size());
+        if (words[1] != index) return fail(std::string("file ") + index, "file " + quoted(words[1]));
+        constexpr auto kAnyTime = std::numeric_limits<long long>();
+        if (!number(words[2], "size", 0, kMaxBytes, size) || !number(words[3], "mtime", kAnyTime.min(), kAnyTime.max(), mtime_ns)) return false;
+        if (!path(line.substr(word_begin(line, 4)), made.path)) return false;
+        made.size = static_cast<std::uint64_t>(size);
+        made.mtime_ns = mtime_ns;
+        plan_.files.push_back(made);
+        return true;
+    }
+
+    // A path is the rest of its line as it is, so a blank at its end counts, and so would the line end of another system.
+    bool path(const std::string &rest, std::string &out) {
+        constexpr std::size_t kKey = 5;
+        if (rest.compare(0, kKey, "path=") != 0) return fail("path=", quoted(rest));
+        out = rest.substr(kKey);
+        if (out.empty() || out.size() > kMaxPathBytes) return fail("a path of 1 to 4096 bytes", std::to_string(out.size()) + " bytes");
+        return std::none_of(out.begin(), out.end(), is_control) || fail("a path without control characters", quoted(out));
+    }
+
     bool group(const Words &words) {
         PlannedGroup made;
         long long layer = 0;
@@ -119,15 +177,43 @@ class Reader {
         PlannedTensor made;
         long long slab = 0;
         if (plan_.groups.empty()) return fail("a group before its tensors", "a tensor");
-        if (words.size() != 4) return fail("tensor NAME role= slab=", std::to_string(words.size() - 1) + " fields");
+        if (words.size() != 4 && words.size() != 6) {
+            return fail("tensor NAME role= slab= [file= offset=]", std::to_string(words.size() - 1) + " fields");
+        }
         if (!text(words[2], "role", made.role) || !number(words[3], "slab", 1, kMaxSlabBytes, slab)) return false;
         made.name = words[1];
         made.slab_bytes = static_cast<std::size_t>(slab);
+        if (!place(words, made)) return false;
         made.group = static_cast<int>(plan_.groups.size()) - 1;
         const int index = static_cast<int>(plan_.tensors.size());
         if (!plan_.by_name.emplace(made.name, index).second) return fail("each tensor once", quoted(made.name) + " again");
         plan_.groups.back().tensors.push_back(index);
         plan_.tensors.push_back(made);
+        return true;
+    }
+
+    // Where the experts lie: all tensors have a file, or none has.
+    bool place(const Words &words, PlannedTensor &made) {
+        const std::size_t n_files = plan_.files.size();
+        if (words.size() == 4) return n_files == 0 || fail("a file for every tensor", "none for " + quoted(made.name));
+        if (n_files == 0) return fail("files before a tensor with a file", "none");
+        long long index = 0;
+        long long offset = 0;
+        if (!number(words[4], "file", 0, static_cast<long long>(n_files) - 1, index) || !number(words[5], "offset", 0, kMaxBytes, offset))
+            return false;
+        made.file = static_cast<int>(index);
+        made.offset = static_cast<std::uint64_t>(offset);
+        const std::uint64_t size = plan_.files[static_cast<std::size_t>(index)].size;
+        // at most 2^62 + 2^56: every factor is limited
+        const std::uint64_t end = made.offset + made.slab_bytes * static_cast<std::uint64_t>(plan_.groups.back().n_expert);
+        return end <= size || fail("experts inside their file", "their end at byte " + std::to_string(end) + " of " + std::to_string(size));
+    }
+
+    bool bytes_or_auto(const std::string &word, const char *key, bool &is_auto, std::uint64_t &out) {
+        long long bytes = 0;
+        is_auto = word == std::string(key) + "=auto";
+        if (!is_auto && !number(word, key, 0, kMaxBytes, bytes)) return false;
+        out = static_cast<std::uint64_t>(bytes);
         return true;
     }
 
@@ -142,9 +228,10 @@ class Reader {
         std::string digits;
         if (!text(word, key, digits)) return false;
         char *end = nullptr;
+        errno = 0;
         out = std::strtoll(digits.c_str(), &end, 10);
         const bool is_whole = end == digits.c_str() + digits.size();  // a zero byte ends strtoll, not the word
-        if (is_whole && out >= low && out <= high) return true;
+        if (is_whole && errno == 0 && out >= low && out <= high) return true;
         return fail(std::string(key) + " from " + std::to_string(low) + " to " + std::to_string(high), quoted(digits));
     }
 
@@ -152,6 +239,7 @@ class Reader {
     std::string &error_;
     int line_number_ = 0;
     bool has_header_ = false;
+    bool has_memory_ = false;
 };
 
 }  // namespace

@@ -7,8 +7,16 @@
 //   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736
 //   off blk.9.ffn_gate_exps.weight REASON WORDS
 //
-// A group is the expert tensors of one layer that share a routing; its tensors follow it. slab is in bytes. Lines that
-// begin with # are comments. Whatever is not known here is rejected with the line it stands in.
+// Where experts stay on disk, the files come first, memory has a line, and every tensor says where its experts lie:
+//
+//   memory budget=auto rail=auto reserve=0            bytes or auto; reserve is what will be taken before slots are
+//   file 0 size=7146617184 mtime=1764440000000000000 path=/models/some model.gguf     the path is the rest of the line
+//   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736 file=0 offset=12288
+//
+// Either all tensors have a file or none has.
+//
+// A group is the expert tensors of one layer that share a routing; its tensors follow it. slab is in bytes. Lines that begin
+// with # are comments. Whatever is not known here is rejected with the line it stands in.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +33,24 @@ struct PlannedTensor {
     std::string role;
     std::size_t slab_bytes = 0;
     int group = -1;
+    int file = -1;             // index in files; -1: the experts are in host memory
+    std::uint64_t offset = 0;  // of expert 0 in the file, bytes
+};
+
+// A file as it was when it was planned for. Times are nanoseconds since the epoch.
+struct PlannedFile {
+    std::string path;
+    std::uint64_t size = 0;
+    std::int64_t mtime_ns = 0;
+};
+
+// Memory for slots of experts that stay on disk, in bytes.
+struct PlannedMemory {
+    bool is_budget_auto = true;  // what is available when slots are allocated
+    std::uint64_t budget = 0;
+    bool is_rail_auto = true;  // the larger of 64 MiB and 2 % of what is available
+    std::uint64_t rail = 0;
+    std::uint64_t reserve = 0;  // allocated by then, but not yet touched
 };
 
 struct PlannedGroup {
@@ -40,11 +66,15 @@ struct Plan {
     std::string policy = "decay";
     double decay = 0.97;
     bool poison = false;
+    PlannedMemory memory;
+    std::vector<PlannedFile> files;
     std::vector<PlannedGroup> groups;
     std::vector<PlannedTensor> tensors;
     std::unordered_map<std::string, int> by_name;  // index in tensors
 
     const PlannedTensor *find(const char *name) const;
+    // True: experts stay on disk and are read into slots. False: the loader puts them into host memory.
+    bool reads_files() const { return !files.empty(); }
 };
 
 // Reads a plan from text. On failure returns false and one line in `error`: expected, found, and the line number.

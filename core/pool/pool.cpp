@@ -14,23 +14,52 @@ int Pool::find(int expert) const {
     return index != kNone && !slots_[static_cast<std::size_t>(index)].is_filling ? index : kNone;
 }
 
-bool Pool::event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out) {
-    for (std::size_t row = 0; row < n_ids; row++) {
-        if (ids[row] < 0 || ids[row] >= n_expert_) return false;
+bool Pool::are_in_range(const std::int32_t *ids, std::size_t n_ids) const {
+    return std::all_of(ids, ids + n_ids, [this](std::int32_t id) { return id >= 0 && id < n_expert_; });
+}
+
+bool Pool::pass(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out) {
+    if (!are_in_range(ids, n_ids)) return false;
+    event_++;
+    const bool has_free_slots = !free_.empty();
+    if (has_free_slots) policy_->begin_event();
+    collect(ids, n_ids, out);
+    if (!has_free_slots) return true;
+    tell(out);
+    fill_free_slots(out);
+    return true;
+}
+
+void Pool::fill_free_slots(std::vector<Lookup> &lookups) {
+    candidates_.clear();
+    for (Lookup &lookup : lookups) {
+        if (!lookup.is_hit) candidates_.push_back(&lookup);
     }
+    std::stable_sort(candidates_.begin(), candidates_.end(), [](const Lookup *a, const Lookup *b) { return a->n_rows > b->n_rows; });
+    for (Lookup *lookup : candidates_) {
+        if (!free_.empty()) admit(*lookup);
+    }
+}
+
+bool Pool::event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out) {
+    if (!are_in_range(ids, n_ids)) return false;
     event_++;
     policy_->begin_event();
     collect(ids, n_ids, out);
-    for (const Lookup &lookup : out) policy_->asked(lookup.expert, expert(lookup.expert).slot);
-    for (const Lookup &lookup : out) {
-        if (!lookup.is_hit) continue;
-        slot(lookup.slot).used_in = event_;
-        policy_->hit(lookup.expert, lookup.slot);
-    }
+    tell(out);
     for (Lookup &lookup : out) {
         if (!lookup.is_hit) admit(lookup);
     }
     return true;
+}
+
+void Pool::tell(const std::vector<Lookup> &lookups) {
+    for (const Lookup &lookup : lookups) policy_->asked(lookup.expert, expert(lookup.expert).slot);
+    for (const Lookup &lookup : lookups) {
+        if (!lookup.is_hit) continue;
+        slot(lookup.slot).used_in = event_;
+        policy_->hit(lookup.expert, lookup.slot);
+    }
 }
 
 void Pool::collect(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out) {

@@ -39,6 +39,9 @@ class Pool final : public PoolView {
     // Looks up the experts of one event and takes slots for the misses; those slots are being filled until publish().
     // `ids` has n_ids rows. Returns false, and changes nothing, when an id is outside [0, n_expert).
     bool event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
+    // An event too large for the slots: it evicts nobody. While slots are free it is an event like any other, and its misses with
+    // the most rows take them (of equals the first to appear); with no slot free nothing is touched, recency and policy included.
+    bool pass(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
 
     void publish(int slot);  // the slot's bytes are there
     void abandon(int slot);  // the slot's bytes will not come: it is free again
@@ -66,7 +69,10 @@ class Pool final : public PoolView {
 
     Slot &slot(int index) { return slots_[static_cast<std::size_t>(index)]; }
     Expert &expert(int index) { return experts_[static_cast<std::size_t>(index)]; }
+    bool are_in_range(const std::int32_t *ids, std::size_t n_ids) const;
     void collect(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
+    void tell(const std::vector<Lookup> &lookups);
+    void fill_free_slots(std::vector<Lookup> &lookups);
     void admit(Lookup &lookup);
     int take_slot(Lookup &lookup);
     void release(int index);
@@ -75,7 +81,8 @@ class Pool final : public PoolView {
     std::unique_ptr<Policy> policy_;
     std::vector<Slot> slots_;
     std::vector<Expert> experts_;
-    std::vector<std::int32_t> free_;  // lowest slot last
+    std::vector<std::int32_t> free_;    // lowest slot last
+    std::vector<Lookup *> candidates_;  // scratch
     std::uint64_t event_ = 0;
 };
 

@@ -1,7 +1,7 @@
 // Counters of one group (the expert tensors of a layer that share a routing), prompt and generation apart.
 //
 // One lookup is one distinct expert of one event; lookups = hits + misses. Rows are (token, k) pairs. bytes_copied and
-// bytes_saved count the slabs of all tensors of the group.
+// bytes_saved count the slabs of all tensors of the group. Times are nanoseconds.
 #pragma once
 
 #include <atomic>
@@ -36,6 +36,7 @@ struct PhaseCounts {
     Count rows_cpu;
     Count bytes_copied;
     Count bytes_saved;
+    Count wait_ns;  // the computing thread waited for slabs: reads that compute did not hide
 };
 
 struct GroupCounts {

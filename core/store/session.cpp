@@ -74,6 +74,27 @@ void Session::switch_off(int group, const std::string &reason) {
     off_reasons_[static_cast<std::size_t>(group)] = reason;
 }
 
+int Session::slots_of(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const int slots = slots_[static_cast<std::size_t>(group)];
+    return slots >= 0 ? slots : plan.groups[static_cast<std::size_t>(group)].slots;
+}
+
+void Session::set_slots(const std::vector<int> &slots) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    slots_ = slots;
+}
+
+std::uint64_t Session::reserve() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return plan.memory.reserve + reserve_;
+}
+
+void Session::add_reserve(std::uint64_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    reserve_ += bytes;
+}
+
 std::string Session::take_failure() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(failure_, {});
@@ -103,10 +124,15 @@ Table &table() {
 
 }  // namespace
 
-int open(Plan plan, bool for_every_thread) {
+int open(Plan plan, std::string &error, bool for_every_thread) {
+    auto session = std::make_shared<Session>(std::move(plan));
+    if (session->plan.reads_files()) {
+        session->files = FileStore::open(session->plan, error);
+        if (!session->files) return 0;
+    }
     Table &t = table();
     const std::lock_guard<std::mutex> lock(t.mutex);
-    t.loading = std::make_shared<Session>(std::move(plan));
+    t.loading = std::move(session);
     t.loading_thread = for_every_thread ? std::thread::id() : std::this_thread::get_id();
     t.open[t.next] = t.loading;
     return t.next++;

@@ -12,12 +12,14 @@
 #include "abi/ggml_abi.h"
 #include "plan/plan.h"
 #include "stats/stats.h"
+#include "store/file_store.h"
 
 namespace slotpool {
 
 class Session;
 
-// An expert tensor in the store: where every expert always is. Host memory or a mapped file, so bytes can be read in place.
+// An expert tensor in the store: where every expert always is. Host memory or a mapped file, so bytes can be read in place; or
+// a file on disk, and then `base` is an address without memory.
 // Shared by the buffer and the pools: a pool whose model is gone finds `base` null, not freed memory.
 struct StoredTensor {
     const PlannedTensor *planned = nullptr;
@@ -28,6 +30,7 @@ struct StoredTensor {
     const abi::Buffer *buffer = nullptr;  // the store buffer that holds it
     std::uint64_t serial = 0;             // unique in the process: an address may be reused by another model, this is not
 
+    bool is_on_disk() const { return planned->file >= 0; }
     const std::uint8_t *slab(int expert) const { return base + static_cast<std::size_t>(expert) * slab_bytes; }
 };
 
@@ -41,7 +44,7 @@ struct ContextCounts {
 
 class Session : public std::enable_shared_from_this<Session> {
    public:
-    explicit Session(Plan made) : plan(std::move(made)), off_reasons_(plan.groups.size()) {}
+    explicit Session(Plan made) : plan(std::move(made)), off_reasons_(plan.groups.size()), slots_(plan.groups.size(), -1) {}
 
     // Called by the loader, through our buffer, for each tensor that got its place. nullptr: not a planned tensor, or its
     // shape is not the planned one (then it stays an ordinary tensor, and the group's off_reason says why).
@@ -62,17 +65,26 @@ class Session : public std::enable_shared_from_this<Session> {
     // Why a planned group is not pooled after all; empty when it is.
     std::string off_reason(int group) const;
     void switch_off(int group, const std::string &reason);
+    // The slots that a group really got, known once they are allocated; before that, and for a group that has none, as planned.
+    int slots_of(int group) const;
+    void set_slots(const std::vector<int> &slots);
+    // What will be taken before the slots are, over the plan's own number. Bytes.
+    std::uint64_t reserve() const;
+    void add_reserve(std::uint64_t bytes);
     // Why the last request failed; reading it forgets it.
     std::string take_failure();
     void fail(const std::string &failure);
 
     const Plan plan;
+    std::unique_ptr<FileStore> files;  // nullptr: experts are in host memory. Set before the session is used
 
    private:
     mutable std::mutex mutex_;
     std::vector<std::shared_ptr<StoredTensor>> tensors_;
     std::vector<std::shared_ptr<ContextCounts>> contexts_;
     std::vector<std::string> off_reasons_;  // by group
+    std::vector<int> slots_;                // by group
+    std::uint64_t reserve_ = 0;
     std::string failure_;
 };
 
@@ -80,8 +92,8 @@ class Session : public std::enable_shared_from_this<Session> {
 namespace sessions {
 
 // Becomes the loading session of the calling thread, or of every thread (a program that knows nothing of us may load
-// anywhere). Returns its number.
-int open(Plan plan, bool for_every_thread = false);
+// anywhere). Returns its number, or 0 and why in `error` when a planned file cannot be used.
+int open(Plan plan, std::string &error, bool for_every_thread = false);
 void end_loading();                        // from here on buffers and contexts belong to no session
 std::shared_ptr<Session> loading();        // the calling thread's; nullptr when none is open for loading
 std::shared_ptr<Session> get(int number);  // nullptr when closed or never opened

@@ -1,4 +1,5 @@
-// The store's buffer type: host memory that holds experts as the file has them, mapped or allocated by us.
+// The store's buffer types: host memory that holds experts as the file has them, mapped or allocated by us; or, for experts
+// that stay on disk, addresses without memory, which nobody can read but we.
 #pragma once
 
 #include <memory>
@@ -21,9 +22,10 @@ struct StoreBuffer {
 };
 
 // The tensor's entry in the store, or nullptr when the tensor is not a planned expert tensor in a store buffer.
-StoredTensor *stored_tensor(const abi::Tensor *weight, const abi::BufferType *store_type);
+StoredTensor *stored_tensor(const abi::Tensor *weight);
 
 abi::BufferTypeTable store_buffer_type_table();
+abi::BufferTypeTable disk_buffer_type_table();
 abi::Buffer *make_store_buffer(const abi::Api &api, abi::BufferType *type, std::uint8_t *base, std::size_t size, bool owns_memory);
 
 }  // namespace slotpool

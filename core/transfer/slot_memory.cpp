@@ -15,17 +15,22 @@ std::size_t align_up(std::size_t n) { return (n + kAlignment - 1) / kAlignment *
 
 }  // namespace
 
-SlotMemory::SlotMemory(const abi::Api &api, const StoredTensors &tensors, int n_slots, bool poison)
+SlotMemory::SlotMemory(const abi::Api &api, const StoredTensors &tensors, const SlabSource &source, int n_slots, bool poison)
     : api_(api), tensors_(tensors), n_slots_(n_slots), poison_(poison) {
     for (const auto &tensor : tensors_) {
+        std::size_t shift = 0;
+        is_even_.push_back(source.is_even(*tensor, shift));
+        shifts_.push_back(shift);
+        strides_.push_back(source.room(*tensor, 1));
         offsets_.push_back(size_);
-        size_ += align_up(tensor->slab_bytes * static_cast<std::size_t>(n_slots) + kTailBytes);
+        slabs_.emplace_back();
+        size_ += align_up(strides_.back() * static_cast<std::size_t>(n_slots) + kTailBytes);
     }
 }
 
-std::unique_ptr<SlotMemory> SlotMemory::allocate(const abi::Api &api, abi::Device *device, const StoredTensors &tensors, int n_slots, bool poison,
-                                                 std::string &error) {
-    std::unique_ptr<SlotMemory> memory(new SlotMemory(api, tensors, n_slots, poison));
+std::unique_ptr<SlotMemory> SlotMemory::allocate(const abi::Api &api, abi::Device *device, const StoredTensors &tensors, const SlabSource &source,
+                                                 int n_slots, bool poison, std::string &error) {
+    std::unique_ptr<SlotMemory> memory(new SlotMemory(api, tensors, source, n_slots, poison));
     memory->base_ = static_cast<std::uint8_t *>(os::reserve_memory(memory->size_));
     if (memory->base_ != nullptr) memory->buffer_ = api.dev_buffer_from_host_ptr(device, memory->base_, memory->size_, memory->size_);
     if (memory->buffer_ == nullptr) {
@@ -34,6 +39,9 @@ std::unique_ptr<SlotMemory> SlotMemory::allocate(const abi::Api &api, abi::Devic
         return nullptr;
     }
     api.buffer_set_usage(memory->buffer_, abi::kUsageWeights);
+    for (std::size_t i = 0; i < tensors.size(); i++) {
+        for (int slot = 0; slot < n_slots; slot++) memory->slabs_[i].push_back(memory->room(i, slot) + memory->shifts_[i]);
+    }
     for (int slot = 0; slot < n_slots; slot++) memory->poison(slot);
     return memory;
 }
@@ -43,32 +51,31 @@ SlotMemory::~SlotMemory() {
     if (base_ != nullptr) os::release_memory(base_, size_);
 }
 
-std::size_t SlotMemory::fill(int slot, int expert) {
-    std::size_t n_bytes = 0;
-    for (std::size_t i = 0; i < tensors_.size(); i++) {
-        std::memcpy(slab(i, slot), tensors_[i]->slab(expert), tensors_[i]->slab_bytes);
-        n_bytes += tensors_[i]->slab_bytes;
-    }
-    return n_bytes;
+std::uint8_t *SlotMemory::room(std::size_t index, int slot) const {
+    return base_ + offsets_[index] + static_cast<std::size_t>(slot) * strides_[index];
 }
 
 void SlotMemory::poison(int slot) {
     if (!poison_) return;
-    for (std::size_t i = 0; i < tensors_.size(); i++) std::memset(slab(i, slot), kPoison, tensors_[i]->slab_bytes);
+    for (std::size_t i = 0; i < tensors_.size(); i++) std::memset(room(i, slot), kPoison, strides_[i]);
 }
 
 abi::Tensor SlotMemory::slot_tensor(std::size_t index) const {
-    abi::Tensor tensor = tensors_[index]->shape;
+    abi::Tensor tensor = expert_tensor(index, base_ + offsets_[index] + shifts_[index]);
     tensor.ne[2] = n_slots_;
+    tensor.nb[2] = strides_[index];
     tensor.nb[3] = tensor.nb[2] * static_cast<std::size_t>(n_slots_);
-    tensor.buffer = buffer_;
-    tensor.data = base_ + offsets_[index];
-    tensor.extra = nullptr;
     return tensor;
 }
 
-std::uint8_t *SlotMemory::slab(std::size_t tensor, int slot) const {
-    return base_ + offsets_[tensor] + static_cast<std::size_t>(slot) * tensors_[tensor]->slab_bytes;
+abi::Tensor SlotMemory::expert_tensor(std::size_t index, const std::uint8_t *slab) const {
+    abi::Tensor tensor = tensors_[index]->shape;
+    tensor.ne[2] = 1;
+    tensor.nb[3] = tensor.nb[2];
+    tensor.buffer = buffer_;
+    tensor.data = const_cast<std::uint8_t *>(slab);
+    tensor.extra = nullptr;
+    return tensor;
 }
 
 }  // namespace slotpool

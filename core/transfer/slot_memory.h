@@ -1,42 +1,52 @@
-// The slots' bytes of one group on its device, and how a slab gets into one of them.
-//
-// One aligned block per group: for each tensor n_slots slabs and a zeroed tail, which kernels that read past the last
-// expert find finite. On the CPU device a transfer is a copy in the calling thread and complete when it returns.
+// The bytes of a pool's slots: for each tensor of a group one array of rooms, a slot's room has one slab.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "abi/ggml_api.h"
 #include "store/session.h"
+#include "transfer/slab_source.h"
 
 namespace slotpool {
 
 class SlotMemory {
    public:
     // nullptr when the memory cannot be had; `error` then says what was asked for.
-    static std::unique_ptr<SlotMemory> allocate(const abi::Api &api, abi::Device *device, const StoredTensors &tensors, int n_slots, bool poison,
-                                                std::string &error);
+    static std::unique_ptr<SlotMemory> allocate(const abi::Api &api, abi::Device *device, const StoredTensors &tensors, const SlabSource &source,
+                                                int n_slots, bool poison, std::string &error);
     ~SlotMemory();
     SlotMemory(const SlotMemory &) = delete;
     SlotMemory &operator=(const SlotMemory &) = delete;
 
-    // Fills `slot` of every tensor with the slabs of `expert`. Returns the bytes copied.
-    std::size_t fill(int slot, int expert);
+    // Where the source puts a slab of tensor `index` for `slot`.
+    std::uint8_t *room(std::size_t index, int slot) const;
+    // Where the slab in it begins: as the last fetch into the slot said.
+    std::uint8_t *slab(std::size_t index, int slot) const { return slabs_[index][static_cast<std::size_t>(slot)]; }
+    void set_slab(std::size_t index, int slot, std::uint8_t *begins) { slabs_[index][static_cast<std::size_t>(slot)] = begins; }
     // With poison on: overwrites the slot so that a stale read becomes NaN.
     void poison(int slot);
 
-    // A tensor like the stored one, with its experts in slots: [ne0, ne1, n_slots].
+    // A tensor like the stored one, with its experts in slots: [ne0, ne1, n_slots]. Only where every slab begins equally far
+    // into its room (has_slot_tensor); elsewhere the kernel cannot find slot i by a stride.
+    bool has_slot_tensor(std::size_t index) const { return is_even_[index]; }
     abi::Tensor slot_tensor(std::size_t index) const;
-    std::uint8_t *slab(std::size_t tensor, int slot) const;
+    // A tensor like the stored one, with the one expert whose slab is at `slab`.
+    abi::Tensor expert_tensor(std::size_t index, const std::uint8_t *slab) const;
 
    private:
-    SlotMemory(const abi::Api &api, const StoredTensors &tensors, int n_slots, bool poison);
+    SlotMemory(const abi::Api &api, const StoredTensors &tensors, const SlabSource &source, int n_slots, bool poison);
 
     const abi::Api &api_;
     StoredTensors tensors_;
     std::vector<std::size_t> offsets_;
+    std::vector<std::size_t> strides_;  // bytes from room to room, by tensor
+    std::vector<std::size_t> shifts_;   // by tensor, where it is even
+    std::vector<bool> is_even_;
+    std::vector<std::vector<std::uint8_t *>> slabs_;  // by tensor and slot
     int n_slots_;
     bool poison_;
     std::size_t size_ = 0;

@@ -1,12 +1,13 @@
 """The engine that is installed: llama-cpp-python, the ggml that its libllama loaded, its devices, its log.
 
-Changes nothing in the engine but its log callback and its default model parameters, and those only inside a `with`.
+Changes nothing in the engine but its log callback, its default model parameters and how it loads, and those only inside a `with`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ _ERROR_LEVEL = 4
 _CONTINUED_LEVEL = 5
 _callbacks: list[Any] = []
 """Log callbacks are kept for good: another thread of the engine may be inside one while it is being replaced."""
+_COMPUTE_BUFFER = re.compile(rb"compute buffer size = +([0-9.]+) MiB")
 _DEVICE_TYPES = ("CPU", "GPU", "IGPU", "ACCEL", "META")
 
 
@@ -128,6 +130,29 @@ def captured_log() -> Iterator[list[str]]:
 
 
 @contextmanager
+def compute_buffers() -> Iterator[list[int]]:
+    """Collects the sizes of the compute buffers that are made within it, bytes: the engine says them in its log and nowhere else.
+
+    Every line goes on to the callback that was there.
+    """
+    sizes: list[int] = []
+    before, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
+    llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
+
+    def watch(level: int, text: bytes, _: Any) -> None:
+        sizes.extend(int(float(size) * (1 << 20)) for size in _COMPUTE_BUFFER.findall(text))
+        before(level, text, data)
+
+    callback = llama_cpp.llama_log_callback(watch)
+    _callbacks.append(callback)
+    llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
+    try:
+        yield sizes
+    finally:
+        llama_cpp.llama_log_set(before, data)
+
+
+@contextmanager
 def _interrupt_held() -> Iterator[None]:
     """Holds SIGINT back and hands it to the handler that was there at the end. Only the main thread gets signals."""
     if threading.current_thread() is not threading.main_thread():
@@ -163,6 +188,34 @@ def model_defaults(**fields: Any) -> Iterator[None]:
         yield
     finally:
         llama_cpp.llama_cpp.llama_model_default_params = make
+
+
+@contextmanager
+def loading_unmapped() -> Iterator[None]:
+    """Within it, this thread's llama_cpp.Llama loads by direct reads, past the page cache, whatever its `use_mmap` says.
+
+    Mapping would read the whole file (MAP_POPULATE). Where memory is to be locked, reads go through the page cache: the engine cannot
+    do both. Not to be open twice at a time.
+    """
+    load = llama_cpp.llama_cpp.llama_model_load_from_file
+    here = threading.get_ident()
+
+    def load_unmapped(path: bytes, params: Any) -> Any:
+        return load(path, _without_mapping(params) if threading.get_ident() == here else params)
+
+    llama_cpp.llama_cpp.llama_model_load_from_file = load_unmapped
+    try:
+        yield
+    finally:
+        llama_cpp.llama_cpp.llama_model_load_from_file = load
+
+
+def _without_mapping(params: Any) -> Any:
+    """A copy of model parameters that maps nothing; memory is locked as was asked for. Pointers in it are kept alive by `params`."""
+    copy = type(params).from_buffer_copy(params)
+    locks = (llama_cpp.LLAMA_LOAD_MODE_MLOCK, llama_cpp.LLAMA_LOAD_MODE_MMAP_MLOCK)
+    copy.load_mode = llama_cpp.LLAMA_LOAD_MODE_MLOCK if params.load_mode in locks else llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
+    return copy
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:

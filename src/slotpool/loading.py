@@ -11,7 +11,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ import llama_cpp
 from slotpool import engine, model, plan, pool_stats
 from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
 from slotpool.model import Model
-from slotpool.native import Session
-from slotpool.plan import Plan, Slots
+from slotpool.native import Session, available_memory
+from slotpool.plan import Plan, RamBudget, Slots
 
 _ELSEWHERE = "not in the store: the loader put it elsewhere (a device, an override), or does not use it"
 _loading = threading.Lock()
@@ -42,7 +42,8 @@ class PooledLlama(llama_cpp.Llama):
         self.slotpool_session = session
         try:
             engine.register_core()
-            super().__init__(path, **llama_options)
+            with _experts_left_on_disk(session) if made.reads_files else nullcontext():
+                super().__init__(path, **llama_options)
         except BaseException:
             self.close()
             raise
@@ -77,6 +78,8 @@ def load(
     slots: Slots = "auto",
     *,
     policy: str = "default",
+    ram_budget: RamBudget = None,
+    rail: int | None = None,
     require_pool: bool = False,
     poison: bool = False,
     repack: bool = True,
@@ -84,10 +87,12 @@ def load(
 ) -> PooledLlama:
     """Loads a GGUF model with llama-cpp-python and a pool of `slots` slots per expert tensor.
 
-    `slots`: a number, `all`, 0 (off) or `auto`. `policy` is one of `plan.POLICIES`. `require_pool` makes it an error when nothing
-    is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read shows (tests). `repack=False` keeps what is
-    not pooled in the file's layout as well, so that plain and pooled runs go through the same kernels. All other keywords go to
-    llama_cpp.Llama; `n_threads` and `n_threads_batch` are all cores unless given (the engine's own default is half), `verbose` is off.
+    `slots`: a number, `all`, 0 (off) or `auto`. `policy` is one of `plan.POLICIES`. With `ram_budget` (bytes, or `auto`) experts stay
+    on disk, and so they do where `auto` meets a model larger than memory; `rail` is the bytes of RAM that stay free.
+    `require_pool` makes it an error when nothing is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read
+    shows (tests). `repack=False` keeps what is not pooled in the file's layout as well, so that plain and pooled runs go through the
+    same kernels. All other keywords go to llama_cpp.Llama; `n_threads` and `n_threads_batch` are all cores unless given (the
+    engine's own default is half), `verbose` is off.
 
     Raises SlotpoolError for a file that cannot be read, slots that one token cannot use, an unknown keyword, or nothing pooled
     with `require_pool`.
@@ -96,7 +101,15 @@ def load(
     facts = model.read(Path(os.fsdecode(path)))
     if facts.problems:
         raise SlotpoolError(facts.problems[0], where=printable(path), do="slotpool inspect lists all problems of the file.")
-    made = plan.make(_as_overridden(facts, llama_options), slots, policy=policy, poison=poison)
+    made = plan.make(
+        _as_overridden(facts, llama_options),
+        slots,
+        policy=policy,
+        poison=poison,
+        ram_budget=ram_budget,
+        rail=rail,
+        available=available_memory().smallest,
+    )
     if require_pool and not made.groups:
         raise _nothing_pooled(made.reason, path)
     for warning in made.warnings:
@@ -122,7 +135,7 @@ def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
         for index, group in enumerate(llm.slotpool_plan.groups)
         for tensor in group.tensors
     }
-    return pool_stats.collect(llm.slotpool_plan, session.counts(), off)
+    return pool_stats.collect(llm.slotpool_plan, session.counts(), off, session.why_buffered())
 
 
 def _check_options(llama_options: dict[str, Any]) -> None:
@@ -149,6 +162,14 @@ def _construct(path: str | os.PathLike[str], facts: Model, made: Plan, repack: b
         except Exception as error:  # llama-cpp-python raises what it likes: ValueError, AssertionError, errors of a chat template
             reason = "; ".join(lines[-2:]) or f"{type(error).__name__}: {error}"
             raise SlotpoolError(f"the engine could not load the model: {reason}", where=printable(path)) from error
+
+
+@contextmanager
+def _experts_left_on_disk(session: Session) -> Iterator[None]:
+    """Within it the engine reads what it loads and maps nothing, and the session learns what its buffers will take."""
+    with engine.loading_unmapped(), engine.compute_buffers() as n_bytes:
+        yield
+    session.add_reserve(sum(n_bytes))
 
 
 @contextmanager

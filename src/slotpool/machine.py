@@ -1,4 +1,4 @@
-"""Facts about this machine that need no engine: cores and memory.
+"""Facts about this machine that need no engine: cores and memory, and what limits the memory.
 
 Measures no speed; that is the probe's job.
 """
@@ -10,25 +10,48 @@ from dataclasses import dataclass
 
 import psutil
 
+from slotpool import native
+from slotpool.errors import SlotpoolError
+
 
 @dataclass(frozen=True)
 class Machine:
-    """`n_cores` are logical cores; memory in bytes, `ram_available` as the system counts it."""
+    """`n_cores` are logical cores; memory in bytes.
+
+    `ram_available` is the smaller of what the system has (`ram_system`) and what this process's control groups leave it
+    (`ram_cgroup`, None where they do not limit); `ram_limited_by` is `system` or `cgroup`, whichever is the smaller.
+    """
 
     system: str
     processor: str
     n_cores: int
     ram_total: int
     ram_available: int
+    ram_system: int
+    ram_cgroup: int | None
+    ram_limited_by: str
 
 
 def read() -> Machine:
     """The machine as it is now."""
     memory = psutil.virtual_memory()
+    found = _available()
+    system = memory.available if found.host is None else found.host
+    is_limited = found.cgroup is not None and found.cgroup < system
     return Machine(
         system=f"{platform.system()} {platform.release()}",
         processor=platform.processor() or platform.machine(),
         n_cores=psutil.cpu_count() or 1,
         ram_total=memory.total,
-        ram_available=memory.available,
+        ram_available=found.cgroup if found.cgroup is not None and is_limited else system,
+        ram_system=system,
+        ram_cgroup=found.cgroup,
+        ram_limited_by="cgroup" if is_limited else "system",
     )
+
+
+def _available() -> native.AvailableMemory:
+    try:
+        return native.available_memory()
+    except SlotpoolError:
+        return native.AvailableMemory(None, None)  # without a core nothing is pooled, and doctor says so

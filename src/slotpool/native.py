@@ -6,21 +6,24 @@ Knows no model, no plan and no engine; texts in, numbers out. Every other module
 from __future__ import annotations
 
 import ctypes
+import os
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
 from slotpool.errors import SlotpoolError
 
-INTERFACE = 2
+INTERFACE = 3
 """Number of the C interface this file was written for; `core/include/slotpool.h` has the same."""
 CORE_PATH = Path(__file__).with_name("libslotpool.so")
 _TEXT_BYTES = 4096
+_NO_LIMIT = 2**64 - 1
 
 
-_PHASE_FIELDS = ("events", "lookups", "hits", "misses", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied", "bytes_saved")
+_PHASE_FIELDS = ("events", "lookups", "hits", "misses", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied", "bytes_saved", "wait_ns")
 
 
 class _Phase(ctypes.Structure):
@@ -48,7 +51,10 @@ class _Lookup(ctypes.Structure):
 
 @dataclass(frozen=True)
 class PhaseCounts:
-    """Counters of one phase. Lookups are distinct experts per event, rows are (token, k) pairs, bytes are slabs of all tensors."""
+    """Counters of one phase. Lookups are distinct experts per event, rows are (token, k) pairs, bytes are slabs of all tensors.
+
+    `wait_ns`: nanoseconds that the computing thread waited for slabs.
+    """
 
     events: int = 0
     lookups: int = 0
@@ -59,6 +65,7 @@ class PhaseCounts:
     rows_cpu: int = 0
     bytes_copied: int = 0
     bytes_saved: int = 0
+    wait_ns: int = field(default=0, compare=False)  # a time: no two runs have the same
 
     def __add__(self, other: PhaseCounts) -> PhaseCounts:
         return PhaseCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
@@ -78,6 +85,19 @@ class GroupCounts:
     refused: int
     generation: PhaseCounts
     prompt: PhaseCounts
+
+
+@dataclass(frozen=True)
+class AvailableMemory:
+    """Bytes that may still be taken, as the system counts them and as this process's control groups allow; None where no limit is known."""
+
+    host: int | None
+    cgroup: int | None
+
+    @property
+    def smallest(self) -> int | None:
+        """What may be taken of both; None where nothing limits or the system does not say."""
+        return min((one for one in (self.host, self.cgroup) if one is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -103,14 +123,36 @@ _FUNCTIONS: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("slotpool_session_close", None, (ctypes.c_int,)),
     ("slotpool_session_is_stored", ctypes.c_int, (ctypes.c_int, ctypes.c_char_p)),
     ("slotpool_session_take_failure", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_add_reserve", None, (ctypes.c_int, ctypes.c_uint64)),
+    ("slotpool_session_why_buffered", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_off_reason", None, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
     ("slotpool_session_reset_stats", None, (ctypes.c_int,)),
     ("slotpool_session_corrupt", ctypes.c_int, (ctypes.c_int, ctypes.c_int, ctypes.c_int)),
+    ("slotpool_available_memory", None, (ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64))),
+    (
+        "slotpool_fit_slots",
+        ctypes.c_int,
+        (
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            ctypes.c_uint64,
+            ctypes.POINTER(ctypes.c_uint64),
+            ctypes.c_int,
+            ctypes.POINTER(ctypes.c_int32),
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+        ),
+    ),
     ("slotpool_pool_new", ctypes.c_void_p, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_double)),
     ("slotpool_pool_free", None, (ctypes.c_void_p,)),
     (
         "slotpool_pool_event",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
+    ),
+    (
+        "slotpool_pool_pass",
         ctypes.c_int,
         (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
     ),
@@ -121,6 +163,38 @@ _FUNCTIONS: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("slotpool_pool_pin", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
     ("slotpool_pool_unpin", None, (ctypes.c_void_p, ctypes.c_int)),
     ("slotpool_pool_replay", ctypes.c_int64, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)),
+    ("slotpool_file_open", ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_file_close", None, (ctypes.c_void_p,)),
+    ("slotpool_file_alignment", ctypes.c_size_t, (ctypes.c_void_p,)),
+    ("slotpool_file_why_buffered", None, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
+    (
+        "slotpool_file_identity",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_int64)),
+    ),
+    (
+        "slotpool_file_read",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t),
+    ),
+    (
+        "slotpool_file_read_anywhere",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t),
+    ),
+    ("slotpool_reader_new", ctypes.c_void_p, (ctypes.c_int,)),
+    ("slotpool_reader_free", None, (ctypes.c_void_p,)),
+    (
+        "slotpool_read_new",
+        ctypes.c_void_p,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_size_t),
+    ),
+    ("slotpool_read_free", None, (ctypes.c_void_p,)),
+    ("slotpool_read_state", ctypes.c_int, (ctypes.c_void_p,)),
+    ("slotpool_read_error", None, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_reader_submit", None, (ctypes.c_void_p, ctypes.c_void_p)),
+    ("slotpool_reader_wait", ctypes.c_int, (ctypes.c_void_p, ctypes.c_void_p)),
+    ("slotpool_reader_cancel", None, (ctypes.c_void_p, ctypes.c_void_p)),
 )
 
 
@@ -166,13 +240,34 @@ def check_abi_of(library: Path) -> str:
     return _decoded(text)
 
 
+def available_memory(root: str = "") -> AvailableMemory:
+    """Memory that may still be taken, now. `root` stands for `/` in tests."""
+    host, cgroup = ctypes.c_uint64(), ctypes.c_uint64()
+    core().slotpool_available_memory(os.fsencode(root), ctypes.byref(host), ctypes.byref(cgroup))
+    return AvailableMemory(*(None if one.value == _NO_LIMIT else one.value for one in (host, cgroup)))
+
+
+def fit_slots(plan: str, n_bytes: int, slot_bytes: Sequence[int]) -> list[int]:
+    """Slots of each group of the plan that fit into `n_bytes`, where a slot of group i takes `slot_bytes[i]`.
+
+    Raises SlotpoolError when the core does not take the plan's text, or another number of groups was given.
+    """
+    n_groups = len(slot_bytes)
+    slots, text = (ctypes.c_int32 * n_groups)(), ctypes.create_string_buffer(_TEXT_BYTES)
+    encoded = _encoded(plan)
+    sizes = (ctypes.c_uint64 * n_groups)(*slot_bytes)
+    if core().slotpool_fit_slots(encoded, len(encoded), n_bytes, sizes, n_groups, slots, text, _TEXT_BYTES) < 0:
+        raise SlotpoolError(_decoded(text))
+    return list(slots)
+
+
 class Session:
     """One model under one plan, as the core sees it. Open while the model and its first context are being made."""
 
     def __init__(self, plan: str) -> None:
         """Raises SlotpoolError when the core does not take the plan's text."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
-        encoded = plan.encode()
+        encoded = _encoded(plan)
         self.number = int(core().slotpool_session_open(encoded, len(encoded), text, _TEXT_BYTES))
         if self.number == 0:
             raise SlotpoolError(_decoded(text))
@@ -193,6 +288,16 @@ class Session:
         """Why the last request failed, told once; empty when the pool did not make it fail."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         core().slotpool_session_take_failure(self.number, text, _TEXT_BYTES)
+        return _decoded(text)
+
+    def add_reserve(self, n_bytes: int) -> None:
+        """Bytes that will be taken before slots of experts on disk are allocated, and do not count as taken yet (compute buffers)."""
+        core().slotpool_session_add_reserve(self.number, n_bytes)
+
+    def why_buffered(self) -> str:
+        """Why experts on disk are not read directly; empty when they are, or are not on disk."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        core().slotpool_session_why_buffered(self.number, text, _TEXT_BYTES)
         return _decoded(text)
 
     def off_reason(self, group: int) -> str:
@@ -232,10 +337,17 @@ class Pool:
 
     def event(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
         """One event: `ids` in (token, k) order. With `publish` admitted slots are complete at once. ValueError on an id out of range."""
+        return self._ask(core().slotpool_pool_event, ids, publish)
+
+    def passing(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
+        """As `event`, for an event too large for the slots: it fills free ones and evicts nobody."""
+        return self._ask(core().slotpool_pool_pass, ids, publish)
+
+    def _ask(self, question: Callable[..., int], ids: Sequence[int], publish: bool) -> list[Lookup]:
         out = (_Lookup * self._n_expert)()
         try:
             rows = array("i", ids)  # ctypes would cut an id to 32 bits
-            n_found = core().slotpool_pool_event(self._pool, rows.buffer_info()[0], len(ids), int(publish), out, self._n_expert)
+            n_found = question(self._pool, rows.buffer_info()[0], len(ids), int(publish), out, self._n_expert)
         except OverflowError:
             n_found = -1
         if n_found < 0:
@@ -276,6 +388,145 @@ class Pool:
     def __del__(self) -> None:
         if getattr(self, "_pool", None):
             core().slotpool_pool_free(self._pool)
+
+
+def _encoded(plan: str) -> bytes:
+    return plan.encode("utf-8", "surrogateescape")  # the bytes of a path that is not UTF-8 come back as they were
+
+
+class File:
+    """A file as the core reads experts from it. For tests: they see what the core sees."""
+
+    def __init__(self, path: Path, *, direct: bool) -> None:
+        """Raises SlotpoolError when the path is no regular file or cannot be opened."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        self._file = core().slotpool_file_open(bytes(path), int(direct), text, _TEXT_BYTES)
+        if not self._file:
+            raise SlotpoolError(_decoded(text))
+
+    @property
+    def alignment(self) -> int:
+        """Of offset, length and address of a read, in bytes. Never changes."""
+        return int(core().slotpool_file_alignment(self._file))
+
+    @property
+    def why_buffered(self) -> str:
+        """Why reads go through the page cache; empty while they are direct."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        core().slotpool_file_why_buffered(self._file, text, _TEXT_BYTES)
+        return _decoded(text)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Size in bytes and last change in nanoseconds since the epoch, of the file as it is now."""
+        size, mtime_ns = ctypes.c_uint64(), ctypes.c_int64()
+        core().slotpool_file_identity(self._file, ctypes.byref(size), ctypes.byref(mtime_ns))
+        return size.value, mtime_ns.value
+
+    def read(self, offset: int, capacity: int, needed: int, *, misalignment: int = 0) -> bytes:
+        """`needed` bytes from `offset`, read to an address `misalignment` bytes past an aligned one. Raises SlotpoolError."""
+        memory = _Aligned(self.alignment, capacity, misalignment)
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        if not core().slotpool_file_read(self._file, memory.address, offset, capacity, needed, text, _TEXT_BYTES):
+            raise SlotpoolError(_decoded(text))
+        return memory.first(needed)
+
+    def read_anywhere(self, offset: int, size: int, *, misalignment: int = 0) -> bytes:
+        """As `read`, for any offset and length."""
+        memory = _Aligned(self.alignment, size, misalignment)
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        if not core().slotpool_file_read_anywhere(self._file, memory.address, offset, size, text, _TEXT_BYTES):
+            raise SlotpoolError(_decoded(text))
+        return memory.first(size)
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None):
+            core().slotpool_file_close(self._file)
+
+
+class ReadState(IntEnum):
+    """How far a read in the background is."""
+
+    IDLE = 0
+    QUEUED = 1
+    RUNNING = 2
+    DONE = 3
+    FAILED = 4
+
+
+class Reader:
+    """Threads that read in the background, in the order of submission. For tests: they see what the core sees."""
+
+    def __init__(self, n_threads: int) -> None:
+        self._reader = core().slotpool_reader_new(n_threads)
+
+    def submit(self, file: File, offset: int, capacity: int, needed: int) -> Read:
+        """Queues a read behind the others."""
+        read = Read(self, file, offset, capacity, needed)
+        core().slotpool_reader_submit(self._reader, read.handle)
+        return read
+
+    def wait(self, read: Read) -> bytes:
+        """The bytes of a read, once they are there. Raises SlotpoolError when they cannot be had."""
+        if not core().slotpool_reader_wait(self._reader, read.handle):
+            raise SlotpoolError(read.error)
+        return read.bytes_read
+
+    def cancel(self, read: Read) -> None:
+        """Takes the read out of the queue, or waits for it when it runs. Idle afterwards."""
+        if self._reader:
+            core().slotpool_reader_cancel(self._reader, read.handle)
+
+    def close(self) -> None:
+        """Waits for what runs; what is queued fails."""
+        if self._reader:
+            core().slotpool_reader_free(self._reader)
+        self._reader = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Read:
+    """A read in the background, with the memory it goes to. Made by `Reader.submit`."""
+
+    def __init__(self, reader: Reader, file: File, offset: int, capacity: int, needed: int) -> None:
+        self._reader, self._file, self._needed = reader, file, needed
+        self._memory = _Aligned(file.alignment, capacity, 0)
+        self.handle = core().slotpool_read_new(file._file, self._memory.address, offset, capacity, needed)
+
+    @property
+    def state(self) -> ReadState:
+        return ReadState(core().slotpool_read_state(self.handle))
+
+    @property
+    def error(self) -> str:
+        """Why it failed. Of a read that is done or failed."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        core().slotpool_read_error(self.handle, text, _TEXT_BYTES)
+        return _decoded(text)
+
+    @property
+    def bytes_read(self) -> bytes:
+        """What is in its memory. Of a read that is done."""
+        return self._memory.first(self._needed)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._reader.cancel(self)  # its memory must not go while a thread writes to it
+            core().slotpool_read_free(self.handle)
+
+
+class _Aligned:
+    """Memory for `size` bytes, from `misalignment` bytes past an address that is a multiple of `alignment`."""
+
+    def __init__(self, alignment: int, size: int, misalignment: int) -> None:
+        self._memory = ctypes.create_string_buffer(size + 2 * alignment + misalignment)
+        base = ctypes.addressof(self._memory)
+        self.address = base + -base % alignment + misalignment
+
+    def first(self, size: int) -> bytes:
+        return ctypes.string_at(self.address, size)
 
 
 def _decoded(text: Iterable[bytes]) -> str:

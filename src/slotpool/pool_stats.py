@@ -5,7 +5,7 @@ Only adds up and names; the counters are the core's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
 from slotpool.native import GroupCounts, PhaseCounts
@@ -31,6 +31,7 @@ class Phase(TypedDict):
     bytes_copied: int
     bytes_saved: int
     served: Served
+    wait_ms: float
 
 
 # `pass` is a word of Python, so this one cannot be written as a class
@@ -62,7 +63,9 @@ class Tensor(TypedDict):
 
 class Stats(TypedDict):
     """`lookups` = `hits` + `misses`: distinct experts per (layer, ubatch). `refused` counts (layer, ubatch) pairs that went the
-    stock path because they did not fit. Bytes are slabs copied into slots, and slabs that did not have to be."""
+    stock path because they did not fit. Bytes are slabs copied into slots (with experts on disk: read), and slabs that did not have
+    to be. `store` is where every expert always is: `memory` or `disk`; `why_buffered` says why a disk is not read directly.
+    `wait_ms` is the time that the compute waited for slabs."""
 
     lookups: int
     hits: int
@@ -78,17 +81,19 @@ class Stats(TypedDict):
     pooled_tensors: int
     expert_tensors: int
     slot_bytes: int
+    store: str
+    why_buffered: str
     layers: list[Layer]
     tensors: list[Tensor]
 
 
-def collect(plan: Plan, counts: Iterable[GroupCounts], off: Mapping[str, str]) -> Stats:
+def collect(plan: Plan, counts: Iterable[GroupCounts], off: Mapping[str, str], why_buffered: str = "") -> Stats:
     """The document for a model under `plan`. `off` says why a planned tensor is not pooled after all; empty when it is."""
     groups = list(counts)
     generation = sum((group.generation for group in groups), PhaseCounts())
     prompt = sum((group.prompt for group in groups), PhaseCounts())
     total = generation + prompt
-    tensors = _tensors(plan, off)
+    tensors = _tensors(plan, groups, off)
     return Stats(
         lookups=total.lookups,
         hits=total.hits,
@@ -103,7 +108,9 @@ def collect(plan: Plan, counts: Iterable[GroupCounts], off: Mapping[str, str]) -
         prompt=_phase(prompt),
         pooled_tensors=sum(tensor["state"] != "off" for tensor in tensors),
         expert_tensors=len(tensors),
-        slot_bytes=plan.slot_bytes,
+        slot_bytes=sum(group.slots * group.slab_bytes for group in groups),
+        store="disk" if plan.reads_files else "memory",
+        why_buffered=why_buffered,
         layers=[_layer(group) for group in groups],
         tensors=tensors,
     )
@@ -127,6 +134,7 @@ def _phase(counts: PhaseCounts) -> Phase:
         bytes_copied=counts.bytes_copied,
         bytes_saved=counts.bytes_saved,
         served=_served(counts),
+        wait_ms=counts.wait_ns / 1e6,
     )
 
 
@@ -147,12 +155,22 @@ def _layer(group: GroupCounts) -> Layer:
     }
 
 
-def _tensors(plan: Plan, off: Mapping[str, str]) -> list[Tensor]:
-    planned = [_tensor(tensor.name, group, off.get(tensor.name, "")) for group in plan.groups for tensor in group.tensors]
+def _tensors(plan: Plan, counts: Sequence[GroupCounts], off: Mapping[str, str]) -> list[Tensor]:
+    slots = [found.slots for found in counts] or [group.slots for group in plan.groups]
+    planned = [
+        _tensor(tensor.name, group, n_slots, plan.reads_files, off.get(tensor.name, ""))
+        for group, n_slots in zip(plan.groups, slots, strict=True)
+        for tensor in group.tensors
+    ]
     return planned + [Tensor(name=one.tensor, state="off", reason=one.reason) for one in plan.off]
 
 
-def _tensor(name: str, group: Group, off_reason: str) -> Tensor:
+def _tensor(name: str, group: Group, n_slots: int, is_on_disk: bool, off_reason: str) -> Tensor:
     if off_reason:
         return Tensor(name=name, state="off", reason=f"off: {off_reason}")
-    return Tensor(name=name, state=f"pooled {group.slots}/{group.n_expert}", reason=f"slots on {group.device}")
+    reason = f"slots on {group.device}"
+    if is_on_disk:
+        reason = f"{reason}, experts on disk"
+    if n_slots < group.slots:
+        reason = f"{reason}; {group.slots} were planned, {n_slots} fit the memory"
+    return Tensor(name=name, state=f"pooled {n_slots}/{group.n_expert}", reason=reason)

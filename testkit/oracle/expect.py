@@ -1,7 +1,8 @@
 """The numbers a pooled run must show, worked out from the routing and the Python reference pool alone.
 
 The rules it knows: a group serves an ubatch when min(k * tokens, n_expert) <= slots, else the ubatch is refused; the last layer,
-which has the output rows only, follows its ubatch; more than eight tokens are a prompt; on the CPU every miss is copied.
+which has the output rows only, follows its ubatch; more than eight tokens are a prompt; on the CPU every miss is copied. Experts on disk
+are never refused: an ubatch that does not fit passes, and what it does not find in slots is read.
 """
 
 from __future__ import annotations
@@ -67,10 +68,12 @@ def _group_counts(plan: Plan, group: Group, ubatches: Sequence[Ubatch]) -> Group
     counts = _nothing(group)
     for ubatch in ubatches:
         ids = ubatch.ids[group.layer, group.pass_]
-        if min(ids.shape[1] * ubatch.n_tokens, group.n_expert) > group.slots:
+        fits = min(ids.shape[1] * ubatch.n_tokens, group.n_expert) <= group.slots
+        if not fits and not plan.reads_files:
             counts = replace(counts, refused=counts.refused + 1)
         elif len(ids):
-            served = _served(pool.event(ids.ravel().tolist()), ids.size, group.slab_bytes)
+            ask = pool.event if fits else pool.passing
+            served = _served(ask(ids.ravel().tolist()), ids.size, group.slab_bytes)
             counts = _added(counts, _in_phase(group, served, ubatch.n_tokens))
     return counts
 

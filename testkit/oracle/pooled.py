@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from slotpool import engine as installed
@@ -18,7 +19,8 @@ from slotpool.plan import Plan, Slots
 from .engine import Bits, Context, EngineError, Model
 from .script import Setup, Step
 
-STORE = "slotpool-store"
+STORE, DISK = "slotpool-store", "slotpool-disk"
+"""The buffer types of experts in host memory and of experts that stay on disk."""
 
 
 class Pooled:
@@ -42,8 +44,9 @@ class Pooled:
 
     def _check_store(self, model: Model) -> None:
         repacked = [name for name in model.buffers if "REPACK" in name]
-        if STORE not in model.buffers or repacked:
-            raise EngineError(f"expected experts in {STORE} and none repacked, got weights in {sorted(model.buffers)}")
+        store = DISK if self.plan.files else STORE
+        if store not in model.buffers or repacked:
+            raise EngineError(f"expected experts in {store} and none repacked, got weights in {sorted(model.buffers)}")
 
     def context(self, setup: Setup | None = None) -> Context:
         """One more context of the model, closed with it or before."""
@@ -82,11 +85,11 @@ def pooled(path: Path, plan: Plan, setup: Setup | None = None) -> Iterator[Poole
             model.close()
 
 
-def plan_of(path: Path, slots: Slots, *, policy: str = "decay", without: Sequence[str] = ()) -> Plan:
-    """The plan for a file, poisoned always. `without` names roles whose tensors stay out of it."""
-    made = plans.make(files.read(path), slots, policy=policy, poison=True)
+def plan_of(path: Path, slots: Slots, *, policy: str = "decay", on_disk: bool = False, without: Sequence[str] = ()) -> Plan:
+    """The plan for a file, poisoned always. `on_disk` leaves experts there; `without` names roles whose tensors stay out of it."""
+    made = plans.make(files.read(path), slots, policy=policy, poison=True, ram_budget="auto" if on_disk else None)
     kept = (
         plans.Group(g.layer, g.pass_, g.device, g.slots, g.n_expert, tuple(t for t in g.tensors if t.role not in without))
         for g in made.groups
     )
-    return plans.Plan(tuple(group for group in kept if group.tensors), made.off, made.policy, made.decay, poison=True)
+    return replace(made, groups=tuple(group for group in kept if group.tensors))

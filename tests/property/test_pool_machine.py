@@ -54,6 +54,18 @@ class PoolMachine(RuleBasedStateMachine):
         if not publish:
             self.filling.update(lookup.slot for lookup in found if lookup.slot != NONE and not lookup.is_hit)
 
+    @rule(data=st.data(), publish=st.booleans())
+    def pass_by(self, data: Any, publish: bool) -> None:
+        ids = data.draw(st.lists(self.experts(), max_size=30), label="ids")
+        before = [self.core.find(expert) for expert in range(self.n_expert)]
+        found = self.reference.passing(ids, publish=publish)
+        assert [astuple(lookup) for lookup in self.core.passing(ids, publish=publish)] == [astuple(lookup) for lookup in found]
+        for lookup in found:
+            assert lookup.evicted == NONE, "an event that passes evicted somebody"
+            self.check_lookup(lookup, ids, before)
+        if not publish:
+            self.filling.update(lookup.slot for lookup in found if lookup.slot != NONE and not lookup.is_hit)
+
     @rule(data=st.data(), times=st.integers(1, 40))
     def repeat_an_event(self, data: Any, times: int) -> None:
         ids = data.draw(st.lists(self.experts(), max_size=3), label="ids")
@@ -65,8 +77,9 @@ class PoolMachine(RuleBasedStateMachine):
         ids = data.draw(st.lists(self.experts(), max_size=4), label="ids")
         ids.insert(data.draw(st.integers(0, len(ids)), label="place"), bad if bad in OUTSIDE else self.n_expert + bad)
         for pool in (self.core, self.reference):
-            with pytest.raises(ValueError, match="expected expert ids from 0 to"):
-                pool.event(ids)
+            for ask in (pool.event, pool.passing):
+                with pytest.raises(ValueError, match="expected expert ids from 0 to"):
+                    ask(ids)
 
     @precondition(lambda self: self.filling)
     @rule(data=st.data(), comes=st.booleans())

@@ -17,13 +17,17 @@ import pytest
 
 from slotpool import plan
 from slotpool.errors import SlotpoolError
-from slotpool.model import ROLES, ExpertTensor, Model
-from slotpool.native import GroupCounts, Session
+from slotpool.model import ROLES, ExpertTensor, GgufFile, Model
+from slotpool.native import GroupCounts, Session, fit_slots
 
 ROOT = Path(__file__).parents[2]
 HEAD = "slotpool-plan 1\n"
 GROUP = "group layer=0 pass=exps device=CPU slots=4 n_expert=8\n"
 TENSOR = "tensor blk.0.ffn_up_exps.weight role=up slab=64\n"
+MEMORY = "memory budget=auto rail=auto reserve=0\n"
+FILE = "file 0 size=512 mtime=1 path=/models/a.gguf\n"
+PLACED = TENSOR.replace("\n", " file=0 offset=0\n")
+MANY = GROUP.replace("n_expert=8", "n_expert=65536")
 SOON = 10.0
 """Seconds. Any refusal takes a fraction of one; this much is a hang, on a loaded machine too."""
 MAX_BYTES = 16 << 20
@@ -156,9 +160,137 @@ def test_comments_blank_lines_and_line_ends_of_other_systems_are_read(text: str)
     groups_of(text)
 
 
+# ---- experts on disk ----
+
+
+def file_model(folder: Path, *names: str | bytes, n_expert: int = 8, slab_bytes: int = 96) -> Model:
+    """A model of one layer a file, whose files are there with the right size and hold nothing."""
+    files, experts = [], []
+    for shard, name in enumerate(names):
+        path = folder / os.fsdecode(name)
+        experts.append(replace(expert_tensor(shard, "up", n_expert, slab_bytes), shard=shard, offset=32 * (shard + 1)))
+        size = experts[-1].offset + experts[-1].n_bytes
+        path.write_bytes(b"\0" * size)
+        files.append(GgufFile(path, size, 3, 32, 32, {}, {}, (), (), True, shard))
+    return replace(model_of(*experts), files=tuple(files), n_shards=len(files))
+
+
+def test_plan_with_files_is_this_text(tmp_path: Path) -> None:
+    made = plan.make(file_model(tmp_path, "a b.gguf", "c.gguf"), 4, ram_budget=10**9, rail=5)
+    times = [os.stat(tmp_path / name).st_mtime_ns for name in ("a b.gguf", "c.gguf")]
+    assert plan.to_text(made) == (
+        "slotpool-plan 1\n"
+        "policy decay 0.97\n"
+        "poison off\n"
+        "memory budget=1000000000 rail=5 reserve=0\n"
+        f"file 0 size=800 mtime={times[0]} path={tmp_path}/a b.gguf\n"
+        f"file 1 size=832 mtime={times[1]} path={tmp_path}/c.gguf\n"
+        "group layer=0 pass=exps device=CPU slots=4 n_expert=8\n"
+        "tensor blk.0.ffn_up_exps.weight role=up slab=96 file=0 offset=32\n"
+        "group layer=1 pass=exps device=CPU slots=4 n_expert=8\n"
+        "tensor blk.1.ffn_up_exps.weight role=up slab=96 file=1 offset=64\n"
+    )
+
+
+NAMES = [
+    "plain.gguf",
+    "two words.gguf",
+    " first and last ",
+    "path= size=3.gguf",
+    "#no comment",
+    "\u00fc\u2028.gguf",
+    b"\xff\xfe \x80.gguf",
+    "'\"\\",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_core_opens_the_file_of_every_name(tmp_path: Path, name: str | bytes) -> None:
+    # the core opens planned files when it takes the plan, so a path that came out changed is refused
+    made = plan.make(file_model(tmp_path, name), "auto", ram_budget="auto")
+    assert [group.slots for group in groups_of(plan.to_text(made))] == [8]
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "a\x7fb", "\x1b[2J"])
+def test_path_with_a_control_character_is_refused(tmp_path: Path, name: str) -> None:
+    made = plan.make(file_model(tmp_path, name), 4, ram_budget="auto")
+    with pytest.raises(SlotpoolError, match=r"expected a path without control characters.*Rename the file") as caught:
+        plan.to_text(made)
+    assert str(caught.value).isprintable()
+
+
+def test_paths_of_a_plan_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = file_model(tmp_path, "a.gguf")
+    monkeypatch.chdir(tmp_path)
+    relative = replace(model, files=(replace(model.files[0], path=Path("a.gguf")),))
+    assert [file.path for file in plan.make(relative, 4, ram_budget="auto").files] == [str(tmp_path / "a.gguf")]
+
+
+def test_tensor_finds_its_file_where_a_shard_before_it_is_not_listed(tmp_path: Path) -> None:
+    model = file_model(tmp_path, "a.gguf", "b.gguf")
+    without_first = replace(model, files=model.files[1:], experts=model.experts[1:])
+    text = plan.to_text(plan.make(without_first, 4, ram_budget="auto"))
+    assert "file=0 offset=64" in text
+    assert "file=1" not in text
+
+
+def test_file_of_another_size_than_was_read_is_refused(tmp_path: Path) -> None:
+    model = file_model(tmp_path, "a.gguf")
+    with (tmp_path / "a.gguf").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(
+        SlotpoolError, match=r"expected the file of 800 bytes that was read, found 801 bytes: it was changed while.*a\.gguf"
+    ):
+        plan.make(model, 4, ram_budget="auto")
+
+
+def test_file_that_was_written_since_it_was_read_is_refused(tmp_path: Path) -> None:
+    model = file_model(tmp_path, "a.gguf")
+    found = os.stat(tmp_path / "a.gguf")
+    as_read = replace(model, files=(replace(model.files[0], mtime_ns=found.st_mtime_ns),))
+    assert plan.make(as_read, 4, ram_budget="auto").files[0].mtime_ns == found.st_mtime_ns
+    os.utime(tmp_path / "a.gguf", ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+    with pytest.raises(SlotpoolError, match="it was changed while it was planned for"):
+        plan.make(as_read, 4, ram_budget="auto")
+
+
+def test_file_that_went_away_is_refused(tmp_path: Path) -> None:
+    model = file_model(tmp_path, "a.gguf")
+    (tmp_path / "a.gguf").unlink()
+    with pytest.raises(SlotpoolError, match=r"cannot look at the model's file: No such file.*a\.gguf"):
+        plan.make(model, 4, ram_budget="auto")
+
+
+ACCEPTED = [
+    HEAD + MEMORY,
+    HEAD + MEMORY.replace("auto", str(2**62)).replace("reserve=0", f"reserve={2**62}"),
+    HEAD + FILE,
+    HEAD + FILE.replace("path=", "path=   "),
+    HEAD + FILE.replace("mtime=1", f"mtime={-(2**63)}"),
+    HEAD + FILE.replace("mtime=1", f"mtime={2**63 - 1}"),
+    HEAD + FILE.replace("size=512", f"size={2**62}") + FILE.replace("file 0", "file 1"),
+    HEAD + FILE.replace("file 0 size=512", "  file\t0   size=512"),
+    HEAD + FILE.replace("/models/a.gguf", "/" + "x" * 4095),
+]
+
+
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_every_number_of_its_range_is_read(text: str) -> None:
+    assert fit_slots(text, 0, []) == []
+
+
+@pytest.mark.parametrize("offset", [0, 2**62 - 512])
+def test_experts_may_end_where_their_file_ends(offset: int) -> None:
+    text = HEAD + FILE.replace("size=512", f"size={offset + 512}") + GROUP + PLACED.replace("offset=0", f"offset={offset}")
+    assert fit_slots(text, 4, [1]) == [4]
+
+
 # ---- what is not known is refused: one row per rejection of core/plan/plan.cpp ----
 
 BAD_DECAYS = ("nan", "-nan", "inf", "0", "-0.0", "-1", "1.0000001", "1e400", "0,9", "0.9x", "x")
+BAD_BYTES = ("-1", "x", "1.5", "1KiB", str(2**62 + 1), str(2**63), str(2**64), "9" * 40)
+BYTES = f"from 0 to {2**62}"
+TIMES = f"from {-(2**63)} to {2**63 - 1}"
 A_GROUP = "group layer= pass= device= slots= n_expert="
 REJECTIONS = [
     # plan, line, expected, found
@@ -171,8 +303,8 @@ REJECTIONS = [
     ("\ufeff" + HEAD, 1, '"slotpool-plan 1"', "???"),
     ("slotpool-plan 2\n", 1, "plan version 1", '"2"'),
     ("slotpool-plan 1.0\n", 1, "plan version 1", '"1.0"'),
-    (HEAD + HEAD, 2, "a statement (policy, poison, group, tensor, off)", "slotpool-plan"),
-    (HEAD + "\n# x\nGroup\n", 4, "a statement (policy, poison, group, tensor, off)", '"Group"'),
+    (HEAD + HEAD, 2, "a statement (policy, poison, memory, file, group, tensor, off)", "slotpool-plan"),
+    (HEAD + "\n# x\nGroup\n", 4, "a statement (policy, poison, memory, file, group, tensor, off)", '"Group"'),
     (HEAD + "policy\n", 2, "policy lru or policy decay [DECAY]", "no name"),
     (HEAD + "policy lruk\n", 2, "policy lru or policy decay [DECAY]", "lruk"),
     (HEAD + "policy default\n", 2, "policy lru or policy decay [DECAY]", "default"),
@@ -205,8 +337,8 @@ REJECTIONS = [
     (HEAD + GROUP.replace("n_expert=8", "n_expert=0"), 2, "n_expert from 1 to 65536", '"0"'),
     (HEAD + GROUP.replace("slots=4", "slots=9"), 2, "at most n_expert slots", "9 slots for 8 experts"),
     (HEAD + TENSOR, 2, "a group before its tensors", "a tensor"),
-    (HEAD + GROUP + "tensor x role=up\n", 3, "tensor NAME role= slab=", "2 fields"),
-    (HEAD + GROUP + "tensor my name role=up slab=64\n", 3, "tensor NAME role= slab=", "4 fields"),
+    (HEAD + GROUP + "tensor x role=up\n", 3, "tensor NAME role= slab= [file= offset=]", "2 fields"),
+    (HEAD + GROUP + "tensor my name role=up slab=64\n", 3, "tensor NAME role= slab= [file= offset=]", "4 fields"),
     (HEAD + GROUP + "tensor x slab=64 role=up\n", 3, "role=", '"slab=64"'),
     (HEAD + GROUP + "tensor x role= slab=64\n", 3, "role=", '"role="'),
     (HEAD + GROUP + "tensor x role=up slab=\n", 3, "slab=", '"slab="'),
@@ -214,6 +346,53 @@ REJECTIONS = [
     (HEAD + GROUP + "tensor x role=up slab=1099511627777\n", 3, "slab from 1 to 1099511627776", '"1099511627777"'),
     (HEAD + GROUP + TENSOR + TENSOR, 4, "each tensor once", '"blk.0.ffn_up_exps.weight" again'),
     (HEAD + GROUP + TENSOR + GROUP + TENSOR, 5, "each tensor once", '"blk.0.ffn_up_exps.weight" again'),
+    (HEAD + GROUP + "tensor x role=up slab=64 file=0\n", 3, "tensor NAME role= slab= [file= offset=]", "4 fields"),
+    (HEAD + GROUP + "tensor x role=up slab=64 file=0 offset=0 x\n", 3, "tensor NAME role= slab= [file= offset=]", "6 fields"),
+    (HEAD + "memory\n", 2, "memory budget= rail= reserve=", "0 fields"),
+    (HEAD + "memory budget=auto rail=auto\n", 2, "memory budget= rail= reserve=", "2 fields"),
+    (HEAD + MEMORY.strip() + " x\n", 2, "memory budget= rail= reserve=", "4 fields"),
+    (HEAD + MEMORY + MEMORY, 3, "one line for memory", "another"),
+    (HEAD + MEMORY.replace("budget=", "Budget="), 2, "budget=", '"Budget=auto"'),
+    (HEAD + MEMORY.replace("rail=", "rails="), 2, "rail=", '"rails=auto"'),
+    (HEAD + MEMORY.replace("reserve=0", "reserve="), 2, "reserve=", '"reserve="'),
+    *((HEAD + MEMORY.replace("budget=auto", f"budget={n}"), 2, f"budget {BYTES}", f'"{n}"') for n in BAD_BYTES),
+    *((HEAD + MEMORY.replace("rail=auto", f"rail={n}"), 2, f"rail {BYTES}", f'"{n}"') for n in BAD_BYTES),
+    *((HEAD + MEMORY.replace("reserve=0", f"reserve={n}"), 2, f"reserve {BYTES}", f'"{n}"') for n in (*BAD_BYTES, "auto")),
+    (HEAD + "file 0 size=1 mtime=1\n", 2, "file INDEX size= mtime= path=", "3 fields"),
+    (HEAD + "file\n", 2, "file INDEX size= mtime= path=", "0 fields"),
+    (HEAD + FILE.replace("path=", "Path="), 2, "path=", '"Path=/models/a.gguf"'),
+    (HEAD + FILE.replace("path=", "where /x path="), 2, "path=", '"where /x path=/models/a.gguf"'),
+    (HEAD + FILE.replace("size=512 mtime=1", "mtime=1 size=512"), 2, "size=", '"mtime=1"'),
+    (HEAD + FILE.replace("file 0", "file 1"), 2, "file 0", 'file "1"'),
+    (HEAD + FILE.replace("file 0", "file -1"), 2, "file 0", 'file "-1"'),
+    (HEAD + FILE.replace("file 0", "file 00"), 2, "file 0", 'file "00"'),
+    (HEAD + FILE + FILE, 3, "file 1", 'file "0"'),
+    (HEAD + FILE + FILE.replace("file 0", "file 2"), 3, "file 1", 'file "2"'),
+    *((HEAD + FILE.replace("size=512", f"size={n}"), 2, f"size {BYTES}", f'"{n}"') for n in BAD_BYTES),
+    *((HEAD + FILE.replace("mtime=1", f"mtime={n}"), 2, f"mtime {TIMES}", f'"{n}"') for n in ("x", "1.5", 2**63, -(2**63) - 1, 10**30)),
+    (HEAD + FILE.replace("/models/a.gguf", ""), 2, "a path of 1 to 4096 bytes", "0 bytes"),
+    (HEAD + FILE.replace("/models/a.gguf", "/" + "x" * 4096), 2, "a path of 1 to 4096 bytes", "4097 bytes"),
+    (HEAD + FILE.replace("/models/a.gguf", "/" + "x" * 10**6), 2, "a path of 1 to 4096 bytes", "1000001 bytes"),
+    *((HEAD + FILE.replace("a.gguf", f"a{c}b"), 2, "a path without control characters", '"/models/a?b"') for c in "\0\t\v\x1b\x7f"),
+    (HEAD + FILE.replace("\n", "\r\n"), 2, "a path without control characters", '"/models/a.gguf?"'),
+    (HEAD + GROUP + TENSOR + FILE, 4, "files before tensors", "a file"),
+    (HEAD + GROUP + PLACED, 3, "files before a tensor with a file", "none"),
+    (HEAD + FILE + GROUP + TENSOR, 4, "a file for every tensor", 'none for "blk.0.ffn_up_exps.weight"'),
+    (HEAD + FILE + GROUP + PLACED + TENSOR.replace("up", "down"), 5, "a file for every tensor", 'none for "blk.0.ffn_down_exps.weight"'),
+    (HEAD + FILE + GROUP + PLACED.replace("file=0", "file=1"), 4, "file from 0 to 0", '"1"'),
+    (HEAD + FILE + GROUP + PLACED.replace("file=0", "file=-1"), 4, "file from 0 to 0", '"-1"'),
+    (HEAD + FILE + GROUP + PLACED.replace("file=0", "file="), 4, "file=", '"file="'),
+    (HEAD + FILE + GROUP + PLACED.replace("file=0 offset=0", "offset=0 file=0"), 4, "file=", '"offset=0"'),
+    *((HEAD + FILE + GROUP + PLACED.replace("offset=0", f"offset={n}"), 4, f"offset {BYTES}", f'"{n}"') for n in BAD_BYTES),
+    (HEAD + FILE + GROUP + PLACED.replace("offset=0", "offset=1"), 4, "experts inside their file", "their end at byte 513 of 512"),
+    (HEAD + FILE + GROUP + PLACED.replace("slab=64", "slab=65"), 4, "experts inside their file", "their end at byte 520 of 512"),
+    (
+        HEAD + FILE + GROUP + PLACED.replace("offset=0", f"offset={2**62}"),
+        4,
+        "experts inside their file",
+        f"their end at byte {2**62 + 512} of 512",
+    ),
+    (HEAD + FILE + MANY + PLACED.replace("slab=64", f"slab={2**40}"), 4, "experts inside their file", f"their end at byte {2**56} of 512"),
     (HEAD + "off\n", 2, "off NAME REASON", '"off"'),
     (HEAD + "off x\n", 2, "off NAME REASON", '"off x"'),
 ]
@@ -232,7 +411,7 @@ def test_every_rejection_of_the_parser_has_a_row_here() -> None:
     source = (ROOT / "core/plan/plan.cpp").read_text()
     literal = re.findall(r'fail\("((?:[^"\\]|\\.)*)"', source)
     assert len(literal) > 8
-    expected = {row[2] for row in REJECTIONS}
+    expected = {row[2] for row in REJECTIONS} | {"at most 65536 files"}  # has a test of its own
     assert {text.replace('\\"', '"') for text in literal} <= expected
 
 
@@ -241,6 +420,11 @@ def test_every_rejection_of_the_parser_has_a_row_here() -> None:
 
 def test_plan_of_more_than_16_mib_is_refused() -> None:
     assert refusal(HEAD + "#" * MAX_BYTES) == f"Expected a plan of at most 16 MiB, found {MAX_BYTES + len(HEAD)} bytes"
+
+
+def test_files_are_at_most_65536() -> None:
+    files = "".join(f"file {index} size=1 mtime=1 path=x\n" for index in range(65537))
+    assert refusal(HEAD + files) == f"Expected at most 65536 files, found another - at line {65536 + 2} of the plan"
 
 
 def test_bad_line_is_found_behind_a_million_others() -> None:

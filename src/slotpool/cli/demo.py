@@ -70,6 +70,8 @@ def _request(prompt: str, n_tokens: int, slots: int) -> Request:
         chat=False,
         slots=slots,
         policy="default",
+        ram_budget=None,
+        rail=None,
         require_pool=True,
         repack=False,
     )

@@ -61,7 +61,7 @@ def _print(found: dict[str, Any]) -> None:
             ("ggml", printable(found["ggml"]["path"])),
             ("abi", found["abi"]),
             ("machine", f"{here['system']}, {here['processor']}, {here['n_cores']} cores"),
-            ("memory", f"{format_bytes(here['ram_available'])} available of {format_bytes(here['ram_total'])}"),
+            ("memory", f"{format_bytes(here['ram_available'])} available of {format_bytes(here['ram_total'])}{_limit(here)}"),
         ]
     )
     print_line()
@@ -69,6 +69,10 @@ def _print(found: dict[str, Any]) -> None:
     print_table(("device", "type", "description", "free memory"), rows, right=("free memory",))
     print_line()
     print_line("A pool can be used here." if found["verdict"] == "ok" else f"The pool stays out: {found['abi']}.")
+
+
+def _limit(here: dict[str, Any]) -> str:
+    return f" (a control group limits it; the system has {format_bytes(here['ram_system'])})" if here["ram_limited_by"] == "cgroup" else ""
 
 
 def _memory(device: dict[str, Any]) -> str:

@@ -25,10 +25,23 @@ def summary(stats: Stats) -> str:
         reason = stats["tensors"][0]["reason"] if stats["tensors"] else "off: the model has no expert tensors (a dense model)"
         return f"pool {reason}"
     return (
-        f"pool {stats['pooled_tensors']} of {stats['expert_tensors']} expert tensors, {format_bytes(stats['slot_bytes'])} of slots, "
+        f"pool {stats['pooled_tensors']} of {stats['expert_tensors']} expert tensors, "
+        f"{format_bytes(stats['slot_bytes'])} of slots{_disk(stats)}, "
         f"hit rate {stats['hit_rate']:.1%} of {stats['lookups']} lookups, {format_bytes(stats['bytes_copied'])} copied, "
         f"{format_bytes(stats['bytes_saved'])} saved"
         + (f", {stats['refused']} times a layer's batch was too large for its slots and took the stock path" if stats["refused"] else "")
+    )
+
+
+def _disk(stats: Stats) -> str:
+    """How many experts of a layer the slots hold, where the others stay on disk."""
+    if stats["store"] != "disk":
+        return ""
+    slots = [layer["slots"] for layer in stats["layers"]]
+    least, most = min(slots), max(slots)
+    buffered = f", not read directly ({stats['why_buffered']})" if stats["why_buffered"] else ""
+    return (
+        f" ({least if least == most else f'{least} to {most}'} of {stats['layers'][0]['n_expert']} experts, the others on disk{buffered})"
     )
 
 

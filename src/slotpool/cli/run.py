@@ -16,7 +16,7 @@ from slotpool.cli.output import json_option, print_json, print_note
 from slotpool.cli.pool_options import pool_options
 from slotpool.errors import REFUSED, SlotpoolError, printable
 from slotpool.model import Model, read
-from slotpool.plan import Slots
+from slotpool.plan import RamBudget, Slots
 from slotpool.pool_stats import Stats
 
 MAX_TOKENS = 1 << 22
@@ -40,6 +40,8 @@ class Request:
     chat: bool
     slots: Slots
     policy: str
+    ram_budget: RamBudget
+    rail: int | None
     require_pool: bool
     repack: bool
 
@@ -91,6 +93,8 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
             request.model,
             request.slots,
             policy=request.policy,
+            ram_budget=request.ram_budget,
+            rail=request.rail,
             require_pool=request.require_pool,
             repack=request.repack,
             n_ctx=_ctx(facts, request.ctx),

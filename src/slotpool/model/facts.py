@@ -6,7 +6,7 @@ Holds no file open and decides nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
@@ -50,6 +50,7 @@ class GgufFile:
     Tensor data starts at byte `data_offset`, a multiple of `alignment`. `metadata` has the scalars and the small arrays;
     `skipped` names the other keys with their number of elements.
     A header that could not be walked to its end has `is_complete` false, no tensors, and the reason in `problems`.
+    `mtime_ns` is when the file was last changed before its header was read, nanoseconds since the epoch.
     """
 
     path: Path
@@ -63,6 +64,7 @@ class GgufFile:
     problems: tuple[str, ...]
     is_complete: bool
     shard: int = 0
+    mtime_ns: int = field(default=0, compare=False)
 
     def number(self, key: str) -> int | None:
         """The integer at `key`, the largest one where a file has an entry per layer, None where there is none."""

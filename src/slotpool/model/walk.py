@@ -12,6 +12,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -68,7 +69,9 @@ def read_gguf(path: str | bytes | os.PathLike[str], *, keep: Iterable[str] = ())
     try:
         fd = _open(where)
         try:
-            return _Walk(where, Cursor(fd, os.fstat(fd).st_size), frozenset(keep)).run()
+            found = os.fstat(fd)
+            walk = _Walk(where, Cursor(fd, found.st_size), frozenset(keep))
+            return replace(walk.run(), mtime_ns=found.st_mtime_ns)
         finally:
             os.close(fd)
     except OSError as error:

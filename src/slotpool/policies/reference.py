@@ -64,6 +64,27 @@ class ReferencePool:
             self._publish_all(lookups)
         return lookups
 
+    def passing(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
+        """An event too large for the slots. It evicts nobody.
+
+        While a slot is free it is an event like any other, but its misses are admitted in the order of their rows, most first (of
+        equals the first to appear), and only as long as slots are free. With no free slot nothing is touched, and no policy hears of it.
+        Raises ValueError, and changes nothing, when an id is outside [0, n_expert).
+        """
+        for expert in ids:
+            self._check_expert(expert)
+        asked = list(dict.fromkeys(ids))
+        hits = {expert: self.find(expert) for expert in asked if self.find(expert) != NONE}
+        slots = hits.copy()
+        if NONE in self._experts:
+            self._tell(asked, hits)
+            for expert in sorted(set(asked) - set(hits), key=lambda one: (-list(ids).count(one), asked.index(one))):
+                slots[expert] = self._admit(expert)[0] if NONE in self._experts else NONE
+        lookups = [Lookup(one, slots.get(one, NONE), NONE, list(ids).count(one), one in hits) for one in asked]
+        if publish:
+            self._publish_all(lookups)
+        return lookups
+
     def find(self, expert: int) -> int:
         """Slot that holds the expert's bytes, NONE when none does. Not a use: no policy hears of it."""
         self._check_expert(expert)

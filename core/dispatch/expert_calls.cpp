@@ -1,0 +1,124 @@
+#include "dispatch/expert_calls.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace slotpool {
+namespace {
+
+// a [ne0, 1, n_rows] array of rows, one after the other
+void shape_as_rows(abi::Tensor &tensor, std::size_t n_rows, void *data) {
+    tensor.ne[1] = tensor.ne[3] = 1;
+    tensor.ne[2] = static_cast<std::int64_t>(n_rows);
+    tensor.nb[0] = sizeof(float);
+    tensor.nb[1] = tensor.nb[2] = sizeof(float) * static_cast<std::size_t>(tensor.ne[0]);
+    tensor.nb[3] = tensor.nb[2] * n_rows;
+    tensor.data = data;
+    tensor.view_src = nullptr;
+    tensor.view_offs = 0;
+}
+
+}  // namespace
+
+ExpertCalls::~ExpertCalls() {
+    if (graph_context_ != nullptr) api_.free(graph_context_);
+}
+
+bool ExpertCalls::make_room(std::size_t n_calls) {
+    if (n_calls <= graph_capacity_) return true;
+    if (graph_context_ != nullptr) api_.free(graph_context_);
+    graph_capacity_ = 2 * n_calls;
+    graph_context_ = api_.init({api_.graph_overhead(graph_capacity_, false), nullptr, true});
+    graph_ = graph_context_ == nullptr ? nullptr : api_.new_graph(graph_context_, graph_capacity_, false);
+    if (graph_ == nullptr) graph_capacity_ = 0;
+    return graph_ != nullptr;
+}
+
+// sorts the event's rows by expert, in order within an expert
+bool ExpertCalls::begin(const abi::Tensor &node, const Routing &routing, int n_expert) {
+    node_ = node;
+    input_ = *node.src[1];
+    n_used_ = routing.n_used;
+    n_calls_ = 0;
+    const std::size_t n_rows = routing.ids.size();
+    begins_.assign(static_cast<std::size_t>(n_expert) + 1, 0);
+    for (const std::int32_t expert : routing.ids) begins_[static_cast<std::size_t>(expert) + 1]++;
+    for (std::size_t i = 1; i < begins_.size(); i++) begins_[i] += begins_[i - 1];
+    rows_.resize(n_rows);
+    next_ = begins_;
+    for (std::size_t row = 0; row < n_rows; row++) rows_[next_[static_cast<std::size_t>(routing.ids[row])]++] = static_cast<std::int32_t>(row);
+    zeros_.assign(n_rows, 0);
+    return make_room(std::min(n_rows, begins_.size()));
+}
+
+std::uint8_t *ExpertCalls::input_row(std::int32_t row) const {
+    const std::int64_t token = row / n_used_;
+    const std::int64_t k = row % n_used_ % input_.ne[1];  // gate and up read one row per token, down one per (token, k)
+    return static_cast<std::uint8_t *>(input_.data) + static_cast<std::size_t>(k) * input_.nb[1] + static_cast<std::size_t>(token) * input_.nb[2];
+}
+
+std::uint8_t *ExpertCalls::output_row(std::int32_t row) const {
+    const std::int64_t token = row / n_used_;
+    const std::int64_t k = row % n_used_;
+    return static_cast<std::uint8_t *>(node_.data) + static_cast<std::size_t>(k) * node_.nb[1] + static_cast<std::size_t>(token) * node_.nb[2];
+}
+
+void ExpertCalls::add(std::int32_t expert, const abi::Tensor &weight) {
+    if (n_calls_ == calls_.size()) calls_.emplace_back();
+    Call &call = calls_[n_calls_++];
+    call.weight = weight;
+    call.rows = rows_.data() + begins_[static_cast<std::size_t>(expert)];
+    call.n_rows = begins_[static_cast<std::size_t>(expert) + 1] - begins_[static_cast<std::size_t>(expert)];
+    call.input = input_;
+    call.output = node_;
+    call.ids = *node_.src[2];
+    if (call.n_rows == 1) {
+        place_one(call);
+    } else {
+        gather(call);
+    }
+    call.ids.ne[0] = call.ids.ne[2] = call.ids.ne[3] = 1;
+    call.ids.ne[1] = static_cast<std::int64_t>(call.n_rows);
+    call.ids.nb[0] = call.ids.nb[1] = sizeof(std::int32_t);
+    call.ids.nb[2] = call.ids.nb[3] = sizeof(std::int32_t) * call.n_rows;
+    call.ids.data = zeros_.data();
+    call.ids.view_src = nullptr;
+    call.output.src[0] = &call.weight;
+    call.output.src[1] = &call.input;
+    call.output.src[2] = &call.ids;
+}
+
+// a single row is read and written where it is
+void ExpertCalls::place_one(Call &call) {
+    shape_as_rows(call.input, 1, input_row(call.rows[0]));
+    shape_as_rows(call.output, 1, output_row(call.rows[0]));
+}
+
+void ExpertCalls::gather(Call &call) {
+    const auto n_in = static_cast<std::size_t>(input_.ne[0]);
+    call.gathered.resize(n_in * call.n_rows);
+    call.computed.resize(static_cast<std::size_t>(node_.ne[0]) * call.n_rows);
+    for (std::size_t i = 0; i < call.n_rows; i++) std::memcpy(call.gathered.data() + i * n_in, input_row(call.rows[i]), n_in * sizeof(float));
+    shape_as_rows(call.input, call.n_rows, call.gathered.data());
+    shape_as_rows(call.output, call.n_rows, call.computed.data());
+}
+
+void ExpertCalls::scatter(const Call &call) {
+    if (call.n_rows == 1) return;
+    const auto n_out = static_cast<std::size_t>(node_.ne[0]);
+    for (std::size_t i = 0; i < call.n_rows; i++) std::memcpy(output_row(call.rows[i]), call.computed.data() + i * n_out, n_out * sizeof(float));
+}
+
+abi::Status ExpertCalls::run() {
+    if (n_calls_ == 0) return abi::Status::success;
+    api_.graph_clear(graph_);
+    for (std::size_t i = 0; i < n_calls_; i++) api_.graph_add_node(graph_, &calls_[i].output);
+    const abi::Status status = api_.graph_compute(backend_, graph_);
+    if (status == abi::Status::success) {
+        for (std::size_t i = 0; i < n_calls_; i++) scatter(calls_[i]);
+    }
+    n_calls_ = 0;
+    return status;
+}
+
+}  // namespace slotpool

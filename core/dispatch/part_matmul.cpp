@@ -1,0 +1,80 @@
+#include "dispatch/part_matmul.h"
+
+#include <chrono>
+
+namespace slotpool {
+
+abi::Status PartMatmul::compute(const abi::Tensor &node, std::size_t index, LayerPool &pool, const Routing &routing, std::string &error) {
+    if (!calls_.begin(node, routing, pool.pool().n_expert())) return abi::Status::alloc_failed;
+    if (!pool.passing().empty() && !open_stream(index, pool, error)) return abi::Status::failed;
+    if (const abi::Status status = slots(index, pool, error); status != abi::Status::success) return status;
+    return passing(index, pool, error);
+}
+
+void PartMatmul::stop() {
+    if (stream_) stream_->stop();
+    stream_of_ = nullptr;
+}
+
+template <class Wait>
+bool PartMatmul::timed(LayerPool &pool, Wait wait) {
+    const auto begin = std::chrono::steady_clock::now();
+    const bool has_come = wait();
+    pool.count_wait(static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count()));
+    return has_come;
+}
+
+// what is there is computed before anything is waited for
+abi::Status PartMatmul::slots(std::size_t index, LayerPool &pool, std::string &error) {
+    const std::vector<Lookup> &lookups = pool.lookups();
+    std::vector<std::size_t> arriving;
+    for (std::size_t i = 0; i < lookups.size(); i++) {
+        if (lookups[i].slot == kNone) continue;
+        if (pool.is_arriving(index, i)) {
+            arriving.push_back(i);
+            continue;
+        }
+        if (!pool.wait(index, i, error)) return abi::Status::failed;
+        calls_.add(lookups[i].expert, pool.memory().expert_tensor(index, pool.slab(index, i)));
+    }
+    for (const std::size_t i : arriving) {
+        if (pool.is_arriving(index, i)) {
+            if (const abi::Status status = calls_.run(); status != abi::Status::success) return status;
+        }
+        if (!timed(pool, [&] { return pool.wait(index, i, error); })) return abi::Status::failed;
+        calls_.add(lookups[i].expert, pool.memory().expert_tensor(index, pool.slab(index, i)));
+    }
+    return calls_.run();
+}
+
+// The stream follows the order in which the graph asked last time; when it asks otherwise, it begins anew.
+bool PartMatmul::open_stream(std::size_t index, const LayerPool &pool, std::string &error) {
+    if (!stream_) stream_ = std::make_unique<SlabStream>(source_, ring_bytes(source_, pool.tensors()));
+    if (!stream_->is_there()) {
+        error = "Expected memory for a ring of " + std::to_string(ring_bytes(source_, pool.tensors())) + " bytes, the system has none";
+        stream_.reset();
+        return false;
+    }
+    if (stream_of_ == &pool && stream_event_ == pool.event_number() && stream_->next_tensor() == static_cast<int>(index)) return true;
+    stream_->start(pool.tensors(), pool.order_from(index), pool.passing());
+    stream_of_ = &pool;
+    stream_event_ = pool.event_number();
+    return true;
+}
+
+abi::Status PartMatmul::passing(std::size_t index, LayerPool &pool, std::string &error) {
+    if (pool.passing().empty()) return abi::Status::success;
+    while (stream_->next_tensor() == static_cast<int>(index)) {
+        const SlabRun *run = nullptr;
+        if (!timed(pool, [&] { return (run = stream_->wait(error)) != nullptr; })) return abi::Status::failed;
+        const std::size_t slab_bytes = pool.tensors()[index]->slab_bytes;
+        for (std::int32_t i = 0; i < run->n; i++) {
+            calls_.add(run->first + i, pool.memory().expert_tensor(index, run->fetch.slabs + static_cast<std::size_t>(i) * slab_bytes));
+        }
+        if (const abi::Status status = calls_.run(); status != abi::Status::success) return status;
+        stream_->done_with_run();
+    }
+    return abi::Status::success;
+}
+
+}  // namespace slotpool

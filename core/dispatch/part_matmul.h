@@ -1,0 +1,37 @@
+// An expert matmul in parts: experts in slots first, then those on their way into slots as they arrive, then those that only
+// pass through. So reads of misses run while hits are computed.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "dispatch/expert_calls.h"
+#include "dispatch/layer_pool.h"
+#include "transfer/slab_stream.h"
+
+namespace slotpool {
+
+class PartMatmul {
+   public:
+    PartMatmul(const abi::Api &api, abi::Backend *backend, SlabSource &source) : calls_(api, backend), source_(source) {}
+
+    // Computes `node`, tensor `index` of `pool`, whose event is begun. On failure `error` says why when the store is the reason.
+    abi::Status compute(const abi::Tensor &node, std::size_t index, LayerPool &pool, const Routing &routing, std::string &error);
+    // Lets go of what is still on its way through.
+    void stop();
+
+   private:
+    abi::Status slots(std::size_t index, LayerPool &pool, std::string &error);
+    abi::Status passing(std::size_t index, LayerPool &pool, std::string &error);
+    bool open_stream(std::size_t index, const LayerPool &pool, std::string &error);
+    template <class Wait>
+    bool timed(LayerPool &pool, Wait wait);
+
+    ExpertCalls calls_;
+    SlabSource &source_;
+    std::unique_ptr<SlabStream> stream_;    // made when something passes through for the first time
+    const LayerPool *stream_of_ = nullptr;  // compared, never followed
+    std::uint64_t stream_event_ = 0;
+};
+
+}  // namespace slotpool

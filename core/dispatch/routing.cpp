@@ -1,0 +1,21 @@
+#include "dispatch/routing.h"
+
+#include <cstring>
+
+namespace slotpool {
+
+void Routing::read(const abi::Tensor &view) {
+    n_used = view.ne[0];
+    n_tokens = view.ne[1];
+    ids.resize(static_cast<std::size_t>(n_used * n_tokens));
+    const auto *data = static_cast<const std::uint8_t *>(view.data);
+    std::size_t row = 0;
+    for (std::int64_t token = 0; token < n_tokens; token++) {
+        for (std::int64_t k = 0; k < n_used; k++) {
+            const std::size_t offset = static_cast<std::size_t>(token) * view.nb[1] + static_cast<std::size_t>(k) * view.nb[0];
+            std::memcpy(&ids[row++], data + offset, sizeof(std::int32_t));
+        }
+    }
+}
+
+}  // namespace slotpool

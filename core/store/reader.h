@@ -1,0 +1,61 @@
+// Reads in the background: several requests in flight, served in the order of their submission by a few threads.
+//
+// Knows files and memory, no experts and no slots.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "os/file.h"
+
+namespace slotpool {
+
+// One read. Owned by who submits it, and must stay where it is until it is done.
+struct ReadRequest {
+    os::File *file = nullptr;
+    std::uint64_t offset = 0;  // aligned as the file demands, like capacity and `to`
+    std::size_t capacity = 0;
+    std::size_t needed = 0;  // bytes that must be there
+    std::uint8_t *to = nullptr;
+
+    bool is_done() const { return state.load(std::memory_order_acquire) >= kDone; }
+    bool is_failed() const { return state.load(std::memory_order_acquire) == kFailed; }
+
+    static constexpr int kIdle = 0, kQueued = 1, kRunning = 2, kDone = 3, kFailed = 4;
+    std::atomic<int> state{kIdle};
+    std::string error{};  // one line, when it failed
+};
+
+class Reader {
+   public:
+    explicit Reader(int n_threads);
+    ~Reader();  // waits for what runs; what is queued fails
+    Reader(const Reader &) = delete;
+    Reader &operator=(const Reader &) = delete;
+
+    // Queues the request behind the others. It must be idle or done.
+    void submit(ReadRequest &request);
+    // Waits until the request is done; false when it failed. A request that was never submitted counts as done.
+    bool wait(ReadRequest &request);
+    // Takes the request out of the queue when nobody has begun it, else waits for it. Idle afterwards.
+    void cancel(ReadRequest &request);
+
+   private:
+    void work();
+
+    std::mutex mutex_;
+    std::condition_variable is_work_;
+    std::condition_variable is_done_;
+    std::deque<ReadRequest *> queue_;
+    std::vector<std::thread> threads_;
+    bool is_closing_ = false;
+};
+
+}  // namespace slotpool

@@ -1,0 +1,71 @@
+#include "transfer/slab_source.h"
+
+#include <cstring>
+
+namespace slotpool {
+namespace {
+
+class HostSource final : public SlabSource {
+   public:
+    std::size_t room(const StoredTensor &tensor, int n) const override { return static_cast<std::size_t>(n) * tensor.slab_bytes; }
+
+    bool is_even(const StoredTensor &, std::size_t &shift) const override {
+        shift = 0;
+        return true;
+    }
+
+    void begin(const StoredTensor &tensor, int first, int n, std::uint8_t *to, Fetch &fetch) override {
+        fetch.tensor = &tensor;
+        fetch.slabs = to;
+        std::memcpy(to, tensor.slab(first), room(tensor, n));
+    }
+
+    bool is_done(const Fetch &) const override { return true; }
+    bool finish(Fetch &, std::string &) override { return true; }
+    void drop(Fetch &) override {}
+};
+
+class FileSource final : public SlabSource {
+   public:
+    explicit FileSource(FileStore &files) : files_(files) {}
+
+    // the worst case: the first slab begins at the last byte of an aligned block
+    std::size_t room(const StoredTensor &tensor, int n) const override {
+        const std::size_t alignment = files_.alignment();
+        return (static_cast<std::size_t>(n) * tensor.slab_bytes + 2 * (alignment - 1)) / alignment * alignment;
+    }
+
+    bool is_even(const StoredTensor &tensor, std::size_t &shift) const override {
+        shift = files_.shift(tensor, 0);
+        return files_.is_even(tensor);
+    }
+
+    void begin(const StoredTensor &tensor, int first, int n, std::uint8_t *to, Fetch &fetch) override {
+        fetch.tensor = &tensor;
+        fetch.slabs = to + files_.shift(tensor, first);
+        files_.describe(tensor, first, n, to, fetch.request);
+        files_.reader().submit(fetch.request);
+    }
+
+    bool is_done(const Fetch &fetch) const override { return fetch.request.is_done(); }
+
+    bool finish(Fetch &fetch, std::string &error) override {
+        if (files_.reader().wait(fetch.request)) return files_.is_unchanged(*fetch.tensor, error);
+        error = fetch.request.error;
+        return false;
+    }
+
+    void drop(Fetch &fetch) override { files_.reader().cancel(fetch.request); }
+
+   private:
+    FileStore &files_;
+};
+
+}  // namespace
+
+std::unique_ptr<SlabSource> make_slab_source(const Session &session) {
+    if (session.files) return std::make_unique<FileSource>(*session.files);
+    return std::make_unique<HostSource>();
+}
+
+}  // namespace slotpool
