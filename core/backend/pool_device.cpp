@@ -72,7 +72,13 @@ abi::Backend *init_backend(abi::Device *dev, const char *) {
 // move a layer's activation to us
 abi::BufferType *get_buffer_type(abi::Device *) { return registry_api().dev_buffer_type(pooled_device()); }
 
-bool supports_op(abi::Device *, const abi::Tensor *op) { return pool_takes(op); }
+bool supports_op(abi::Device *, const abi::Tensor *op) {
+    try {
+        return pool_takes(op);
+    } catch (const std::bad_alloc &) {
+        return false;
+    }
+}
 
 bool supports_buft(abi::Device *, abi::BufferType *type) { return is_store_type(type) || registry_api().dev_supports_buft(pooled_device(), type); }
 

@@ -18,13 +18,14 @@ std::uint64_t rail(const PlannedMemory &memory, std::uint64_t available) {
     return memory.is_rail_auto ? std::max(kLeastRail, available / kRailShare) : memory.rail;
 }
 
-// the ring is made when a prompt comes, but it is paid for from the start
+// The ring is made when a prompt comes, but it is paid for from the start. What was promised to pools and rings before and is not
+// touched yet still looks available; other contexts of the session live on the same budget.
 std::uint64_t memory_for_slots(const Session &session, std::uint64_t ring) {
     const PlannedMemory &memory = session.plan.memory;
     const os::AvailableMemory now = os::available_memory();
-    const std::uint64_t available = less(std::min(now.host, now.cgroup), session.reserve());
+    const std::uint64_t available = less(std::min(now.host, now.cgroup), session.reserve() + os::promised_memory());
     const std::uint64_t most = less(available, rail(memory, available));
-    return less(memory.is_budget_auto ? most : std::min(memory.budget, most), ring);
+    return less(memory.is_budget_auto ? most : std::min(less(memory.budget, session.taken()), most), ring);
 }
 
 }  // namespace
@@ -35,17 +36,25 @@ std::vector<int> planned_slots(const Plan &plan) {
     return slots;
 }
 
-std::vector<int> fitting_slots(Session &session, const SlabSource &source) {
-    std::vector<std::uint64_t> slot_bytes;
-    std::uint64_t ring = 0;
+std::size_t ring_of(const Session &session, const SlabSource &source) {
+    std::size_t bytes = 0;
     for (std::size_t group = 0; group < session.plan.groups.size(); group++) {
-        const StoredTensors tensors = session.tensors_of(static_cast<int>(group));
-        std::uint64_t bytes = 0;
-        for (const auto &tensor : tensors) bytes += source.room(*tensor, 1);
-        slot_bytes.push_back(bytes);
-        ring = std::max<std::uint64_t>(ring, ring_bytes(source, tensors));
+        bytes = std::max(bytes, ring_bytes(source, session.tensors_of(static_cast<int>(group))));
     }
-    return fit_slots(session.plan, memory_for_slots(session, ring), slot_bytes);
+    return bytes;
+}
+
+std::vector<int> fitting_slots(Session &session, const SlabSource &source, std::uint64_t &taken) {
+    std::vector<std::uint64_t> slot_bytes;
+    for (std::size_t group = 0; group < session.plan.groups.size(); group++) {
+        std::uint64_t bytes = 0;
+        for (const auto &tensor : session.tensors_of(static_cast<int>(group))) bytes += source.room(*tensor, 1);
+        slot_bytes.push_back(bytes);
+    }
+    taken = ring_of(session, source);
+    const std::vector<int> slots = fit_slots(session.plan, memory_for_slots(session, taken), slot_bytes);
+    for (std::size_t group = 0; group < slots.size(); group++) taken += static_cast<std::uint64_t>(slots[group]) * slot_bytes[group];
+    return slots;
 }
 
 }  // namespace slotpool

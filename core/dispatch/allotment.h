@@ -1,6 +1,7 @@
 // How many slots each group of experts on disk gets: what was planned, or what fits the memory that is left.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "store/session.h"
@@ -9,7 +10,9 @@
 namespace slotpool {
 
 std::vector<int> planned_slots(const Plan &plan);
-// Asks the system what is available now; says in the session what had to be cut and why.
-std::vector<int> fitting_slots(Session &session, const SlabSource &source);
+// Bytes of a ring that is long enough for every group of the session.
+std::size_t ring_of(const Session &session, const SlabSource &source);
+// Asks the system what is available now. `taken`: bytes of these slots and of a ring.
+std::vector<int> fitting_slots(Session &session, const SlabSource &source, std::uint64_t &taken);
 
 }  // namespace slotpool

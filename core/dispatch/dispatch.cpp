@@ -27,12 +27,12 @@ abi::Tensor row_ids_tensor(const abi::Tensor &ids, const std::vector<std::int32_
 }  // namespace
 
 Dispatch::Dispatch(const abi::Api &api, abi::Device *device, int op_mul_mat_id)
-    : api_(api), device_(device), op_mul_mat_id_(op_mul_mat_id), device_backend_(api.dev_init(device, nullptr)) {}
+    : api_(api), device_(device), op_mul_mat_id_(op_mul_mat_id), device_backend_(api.dev_init(device, nullptr)), graph_(api, device_backend_) {}
 
 Dispatch::~Dispatch() {
     parts_.reset();
     pools_.clear();
-    if (graph_context_ != nullptr) api_.free(graph_context_);
+    if (session_) session_->give_back(taken_);
     if (device_backend_ != nullptr) api_.backend_free(device_backend_);
 }
 
@@ -40,7 +40,6 @@ void Dispatch::adopt(std::shared_ptr<Session> session) {
     session_ = std::move(session);
     counts_ = session_->add_context();
     source_ = make_slab_source(*session_);
-    parts_ = std::make_unique<PartMatmul>(api_, device_backend_, *source_);
     pools_.resize(session_->plan.groups.size());
     is_off_.assign(pools_.size(), false);
     refused_in_.assign(pools_.size(), 0);
@@ -88,7 +87,9 @@ void Dispatch::count_refusals(int times) {
 
 abi::Status Dispatch::compute(abi::Graph *graph) {
     const int n_nodes = api_.graph_n_nodes(graph);
-    if (!make_room(static_cast<std::size_t>(n_nodes))) return abi::Status::alloc_failed;
+    pending_.clear();
+    clones_.clear();
+    if (parts_) parts_->reset();
     for (int i = 0; i < n_nodes; i++) {
         abi::Tensor *node = api_.graph_node(graph, i);
         const StoredTensor *stored = node->op == op_mul_mat_id_ ? stored_tensor(node->src[0]) : nullptr;
@@ -107,8 +108,8 @@ abi::Status Dispatch::add_expert_matmul(abi::Tensor *node, const StoredTensor &s
     settle(node);
     LayerPool *pool = layer_pool(stored);
     const auto group = static_cast<std::size_t>(stored.planned->group);
-    if (pool == nullptr && stored.is_on_disk()) return abi::Status::failed;  // nobody else can read it; session_ knows why
-    const bool is_too_large = pool != nullptr && is_refused(group, ids->ne[0]);
+    if (pool == nullptr && stored.is_on_disk()) return abi::Status::failed;  // nobody else can read it; the session knows why
+    const bool is_too_large = pool != nullptr && is_refused(group, ids->ne[0], ids->ne[1]);
     if (is_too_large && !stored.is_on_disk()) refuse(group);
     if (pool == nullptr || (is_too_large && !stored.is_on_disk()) || ids->ne[0] * ids->ne[1] == 0) {
         add(node);
@@ -135,6 +136,11 @@ abi::Status Dispatch::serve(abi::Tensor *node, const StoredTensor &stored, Layer
         add(node);
         return abi::Status::success;
     }
+    if (!pool.has_slot_tensor(index)) {
+        if (!pool.has_a_row_each()) return compute_in_parts(node, index, pool);
+        parts_->hand_over(*node, index, pool, routing_, pending_);
+        return abi::Status::success;
+    }
     abi::Tensor *pooled = clone(*node);
     pooled->src[0] = pool.slot_tensor(index);
     pooled->src[2] = clone(row_ids_tensor(*ids, pool.slot_ids()));
@@ -146,7 +152,9 @@ abi::Status Dispatch::compute_in_parts(abi::Tensor *node, std::size_t index, Lay
     if (const abi::Status status = flush(); status != abi::Status::success) return status;
     std::string error;
     const abi::Status status = parts_->compute(*node, index, pool, routing_, error);
-    return status == abi::Status::success ? status : fail(pool, error);
+    if (status == abi::Status::success) return status;
+    fail(pool, error);
+    return status;  // aborted is not failed
 }
 
 // The request fails; slots whose bytes did not come are free again, and the next request begins anew.
@@ -160,33 +168,47 @@ abi::Status Dispatch::fail(LayerPool &pool, const std::string &error) {
 
 LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
     if (!session_) adopt(stored.session->shared_from_this());
-    if (stored.session != session_.get()) return nullptr;
+    if (stored.session != session_.get()) {
+        if (stored.is_on_disk()) stored.session->fail("Expected a context of one model, found experts on disk of another in it");
+        return nullptr;
+    }
+    if (std::string reason = stored.is_on_disk() ? session_->distrust() : ""; !reason.empty()) {
+        session_->fail(reason);
+        return nullptr;
+    }
     const auto group = static_cast<std::size_t>(stored.planned->group);
     // another model may have taken the place of the one that the pool was filled from
-    if (pools_[group] && !pools_[group]->holds(stored)) pools_[group].reset();
+    if (pools_[group] && !pools_[group]->holds(stored)) {
+        parts_->stop();
+        pools_[group].reset();
+    }
     if (!pools_[group] && !is_off_[group]) {
         std::string error;
         if (slots_.empty()) allot_slots();
         pools_[group] = LayerPool::make(api_, device_, *session_, stored.planned->group, slots_[group], *source_, counts_->groups[group], error);
-        is_off_[group] = !pools_[group];
-        if (is_off_[group]) session_->switch_off(stored.planned->group, error);
-        if (is_off_[group] && stored.is_on_disk()) session_->fail(error);
+        if (pools_[group]) return pools_[group].get();
+        session_->switch_off(stored.planned->group, error);
+        is_off_[group] = !stored.is_on_disk();  // nobody else can read a disk: the next request tries again
+        if (stored.is_on_disk()) session_->fail(error);
     }
     return pools_[group].get();
 }
 
 // Slots are allocated at the first compute, when everything else exists; of experts on disk as many as fit then.
 void Dispatch::allot_slots() {
+    parts_ = std::make_unique<PartMatmul>(api_, device_backend_, *source_, ring_of(*session_, *source_));
     slots_ = planned_slots(session_->plan);
     if (!session_->files) return;
-    slots_ = fitting_slots(*session_, *source_);
+    slots_ = fitting_slots(*session_, *source_, taken_);
+    session_->take(taken_);
     session_->set_slots(slots_);
 }
 
 // A prompt's last layer arrives with the output rows only, and would look like generation: the size of its ubatch decides.
-bool Dispatch::is_refused(std::size_t group, std::int64_t n_used) const {
+bool Dispatch::is_refused(std::size_t group, std::int64_t n_used, std::int64_t n_tokens) const {
     const PlannedGroup &planned = session_->plan.groups[group];
-    return std::min<std::int64_t>(n_used * graph_of_ubatch_.n_tokens, planned.n_expert) > slots_[group];
+    const std::int64_t tokens = std::max(graph_of_ubatch_.n_tokens, n_tokens);
+    return std::min<std::int64_t>(n_used * tokens, planned.n_expert) > slots_[group];
 }
 
 void Dispatch::refuse(std::size_t group) {
@@ -206,24 +228,10 @@ bool Dispatch::is_pending(const abi::Tensor *tensor) const {
 void Dispatch::add(abi::Tensor *node) { pending_.push_back(node); }
 
 abi::Status Dispatch::flush() {
-    if (pending_.empty()) return abi::Status::success;
-    api_.graph_clear(graph_);
-    for (abi::Tensor *node : pending_) api_.graph_add_node(graph_, node);
+    const abi::Status status = graph_.compute(pending_);
     pending_.clear();
-    return api_.graph_compute(device_backend_, graph_);
-}
-
-bool Dispatch::make_room(std::size_t n_nodes) {
-    pending_.clear();
-    clones_.clear();
-    clones_.reserve(2 * n_nodes);
-    if (n_nodes <= graph_capacity_) return true;
-    if (graph_context_ != nullptr) api_.free(graph_context_);
-    graph_capacity_ = 2 * n_nodes;
-    graph_context_ = api_.init({api_.graph_overhead(graph_capacity_, false), nullptr, true});
-    graph_ = graph_context_ == nullptr ? nullptr : api_.new_graph(graph_context_, graph_capacity_, false);
-    if (graph_ == nullptr) graph_capacity_ = 0;
-    return graph_ != nullptr;
+    if (parts_) parts_->reset();
+    return status;
 }
 
 abi::Tensor *Dispatch::clone(const abi::Tensor &tensor) {

@@ -5,6 +5,7 @@
 // expert on their way through a ring where it is a disk.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "abi/ggml_api.h"
 #include "dispatch/graph_facts.h"
 #include "dispatch/layer_pool.h"
+#include "dispatch/node_graph.h"
 #include "dispatch/part_matmul.h"
 #include "store/session.h"
 
@@ -44,7 +46,7 @@ class Dispatch {
     abi::Status fail(LayerPool &pool, const std::string &error);
     void allot_slots();
     LayerPool *layer_pool(const StoredTensor &stored);
-    bool is_refused(std::size_t group, std::int64_t n_used) const;
+    bool is_refused(std::size_t group, std::int64_t n_used, std::int64_t n_tokens) const;
     void settle(const abi::Tensor *node);
     void count_refusals(int times);
     void refuse(std::size_t group);
@@ -52,7 +54,6 @@ class Dispatch {
     bool is_pending(const abi::Tensor *tensor) const;
     void add(abi::Tensor *node);
     abi::Status flush();
-    bool make_room(std::size_t n_nodes);
     abi::Tensor *clone(const abi::Tensor &tensor);
 
     const abi::Api &api_;
@@ -65,6 +66,7 @@ class Dispatch {
     std::unique_ptr<SlabSource> source_;
     std::unique_ptr<PartMatmul> parts_;
     std::vector<int> slots_;                         // by group, known from the first compute on
+    std::uint64_t taken_ = 0;                        // of the session's budget
     std::vector<std::unique_ptr<LayerPool>> pools_;  // by group
     std::vector<bool> is_off_;                       // by group: its slots could not be allocated
     std::vector<std::uint64_t> refused_in_;          // by group: the last ubatch counted as refused
@@ -74,11 +76,9 @@ class Dispatch {
     bool is_settled_ = true;
     std::vector<std::int64_t> waiting_;  // by group: refusals before the context had a session
 
-    abi::Context *graph_context_ = nullptr;
-    abi::Graph *graph_ = nullptr;
-    std::size_t graph_capacity_ = 0;
+    NodeGraph graph_;
     std::vector<abi::Tensor *> pending_;
-    std::vector<abi::Tensor> clones_;  // reserved before use: addresses stay
+    std::deque<abi::Tensor> clones_;  // addresses stay
     Routing routing_;
 };
 

@@ -1,6 +1,5 @@
 #include "dispatch/expert_calls.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace slotpool {
@@ -20,26 +19,11 @@ void shape_as_rows(abi::Tensor &tensor, std::size_t n_rows, void *data) {
 
 }  // namespace
 
-ExpertCalls::~ExpertCalls() {
-    if (graph_context_ != nullptr) api_.free(graph_context_);
-}
-
-bool ExpertCalls::make_room(std::size_t n_calls) {
-    if (n_calls <= graph_capacity_) return true;
-    if (graph_context_ != nullptr) api_.free(graph_context_);
-    graph_capacity_ = 2 * n_calls;
-    graph_context_ = api_.init({api_.graph_overhead(graph_capacity_, false), nullptr, true});
-    graph_ = graph_context_ == nullptr ? nullptr : api_.new_graph(graph_context_, graph_capacity_, false);
-    if (graph_ == nullptr) graph_capacity_ = 0;
-    return graph_ != nullptr;
-}
-
 // sorts the event's rows by expert, in order within an expert
-bool ExpertCalls::begin(const abi::Tensor &node, const Routing &routing, int n_expert) {
+void ExpertCalls::begin(const abi::Tensor &node, const Routing &routing, int n_expert) {
     node_ = node;
     input_ = *node.src[1];
     n_used_ = routing.n_used;
-    n_calls_ = 0;
     const std::size_t n_rows = routing.ids.size();
     begins_.assign(static_cast<std::size_t>(n_expert) + 1, 0);
     for (const std::int32_t expert : routing.ids) begins_[static_cast<std::size_t>(expert) + 1]++;
@@ -48,7 +32,6 @@ bool ExpertCalls::begin(const abi::Tensor &node, const Routing &routing, int n_e
     next_ = begins_;
     for (std::size_t row = 0; row < n_rows; row++) rows_[next_[static_cast<std::size_t>(routing.ids[row])]++] = static_cast<std::int32_t>(row);
     zeros_.assign(n_rows, 0);
-    return make_room(std::min(n_rows, begins_.size()));
 }
 
 std::uint8_t *ExpertCalls::input_row(std::int32_t row) const {
@@ -81,7 +64,8 @@ void ExpertCalls::add(std::int32_t expert, const abi::Tensor &weight) {
     call.ids.ne[1] = static_cast<std::int64_t>(call.n_rows);
     call.ids.nb[0] = call.ids.nb[1] = sizeof(std::int32_t);
     call.ids.nb[2] = call.ids.nb[3] = sizeof(std::int32_t) * call.n_rows;
-    call.ids.data = zeros_.data();
+    call.id = 0;
+    call.ids.data = call.n_rows == 1 ? &call.id : zeros_.data();
     call.ids.view_src = nullptr;
     call.output.src[0] = &call.weight;
     call.output.src[1] = &call.input;
@@ -110,15 +94,19 @@ void ExpertCalls::scatter(const Call &call) {
 }
 
 abi::Status ExpertCalls::run() {
-    if (n_calls_ == 0) return abi::Status::success;
-    api_.graph_clear(graph_);
-    for (std::size_t i = 0; i < n_calls_; i++) api_.graph_add_node(graph_, &calls_[i].output);
-    const abi::Status status = api_.graph_compute(backend_, graph_);
+    const std::size_t first = n_done_;
+    nodes_.clear();
+    hand_over(nodes_);
+    const abi::Status status = graph_.compute(nodes_);
     if (status == abi::Status::success) {
-        for (std::size_t i = 0; i < n_calls_; i++) scatter(calls_[i]);
+        for (std::size_t i = first; i < n_calls_; i++) scatter(calls_[i]);
     }
-    n_calls_ = 0;
+    n_calls_ = n_done_ = first;
     return status;
+}
+
+void ExpertCalls::hand_over(std::vector<abi::Tensor *> &nodes) {
+    for (; n_done_ < n_calls_; n_done_++) nodes.push_back(&calls_[n_done_].output);
 }
 
 }  // namespace slotpool

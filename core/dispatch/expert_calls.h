@@ -9,25 +9,25 @@
 #include <deque>
 #include <vector>
 
-#include "abi/ggml_api.h"
+#include "dispatch/node_graph.h"
 #include "dispatch/routing.h"
 
 namespace slotpool {
 
 class ExpertCalls {
    public:
-    ExpertCalls(const abi::Api &api, abi::Backend *backend) : api_(api), backend_(backend) {}
-    ~ExpertCalls();
-    ExpertCalls(const ExpertCalls &) = delete;
-    ExpertCalls &operator=(const ExpertCalls &) = delete;
+    ExpertCalls(const abi::Api &api, abi::Backend *backend) : graph_(api, backend) {}
 
-    // From here on calls are for `node`, whose rows `routing` describes. False when memory is short.
-    bool begin(const abi::Tensor &node, const Routing &routing, int n_expert);
-    // One more expert for the next run(). `weight` is a tensor with this expert alone, [ne0, ne1, 1].
+    // From here on calls are for `node`, whose rows `routing` describes.
+    void begin(const abi::Tensor &node, const Routing &routing, int n_expert);
+    // One more expert for the next run() or hand_over(). `weight` is a tensor with this expert alone, [ne0, ne1, 1].
     void add(std::int32_t expert, const abi::Tensor &weight);
-    bool is_empty() const { return n_calls_ == 0; }
     // Computes what was added, and puts the rows where the node wants them.
     abi::Status run();
+    // Puts what was added, experts of a single row all, at the end of `nodes` instead. They are valid until reset().
+    void hand_over(std::vector<abi::Tensor *> &nodes);
+    // Nobody needs what was handed over any more.
+    void reset() { n_calls_ = n_done_ = 0; }
 
    private:
     struct Call {
@@ -35,25 +35,20 @@ class ExpertCalls {
         abi::Tensor input;
         abi::Tensor ids;
         abi::Tensor output;
+        std::int32_t id;           // of the one expert in the weight: 0
         const std::int32_t *rows;  // of the event, in order
         std::size_t n_rows;
         std::vector<float> gathered;
         std::vector<float> computed;
     };
 
-    bool make_room(std::size_t n_calls);
     std::uint8_t *input_row(std::int32_t row) const;
     std::uint8_t *output_row(std::int32_t row) const;
     void place_one(Call &call);
     void gather(Call &call);
     void scatter(const Call &call);
 
-    const abi::Api &api_;
-    abi::Backend *backend_;
-    abi::Context *graph_context_ = nullptr;
-    abi::Graph *graph_ = nullptr;
-    std::size_t graph_capacity_ = 0;
-
+    NodeGraph graph_;
     abi::Tensor node_{};
     abi::Tensor input_{};
     std::int64_t n_used_ = 0;
@@ -63,6 +58,8 @@ class ExpertCalls {
     std::vector<std::int32_t> zeros_;  // ids of a tensor with one expert
     std::deque<Call> calls_;           // the first n_calls_ are in use; a deque: their tensors' addresses stay
     std::size_t n_calls_ = 0;
+    std::size_t n_done_ = 0;            // of them: computed, or handed over
+    std::vector<abi::Tensor *> nodes_;  // scratch
 };
 
 }  // namespace slotpool

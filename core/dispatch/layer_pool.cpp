@@ -71,14 +71,28 @@ bool LayerPool::serve(const StoredTensor &stored, const Routing &routing, std::u
 bool LayerPool::begin_event(const Routing &routing, bool is_passing) {
     const auto *ids = routing.ids.data();
     const std::size_t n_ids = routing.ids.size();
+    make_room(n_ids);
+    event_ubatch_ = 0;
+    event_ = routing;
     if (!(is_passing ? pool_.pass(ids, n_ids, lookups_) : pool_.event(ids, n_ids, lookups_))) return false;
     event_number_++;
-    event_ = routing;
     event_served_.assign(event_served_.size(), false);
     n_asked_ = 0;
     fetch_misses();
     map_rows();
     return true;
+}
+
+// Everything that an event needs room for, before the pool is asked: a pool that gave slots away must see them filled.
+void LayerPool::make_room(std::size_t n_ids) {
+    const auto n_expert = static_cast<std::size_t>(pool_.n_expert());
+    const std::size_t n_distinct = std::min(n_ids, n_expert);
+    lookups_.reserve(n_distinct);
+    fetch_of_.reserve(n_distinct);
+    passing_.reserve(n_distinct);
+    slot_ids_.reserve(n_ids);
+    const std::size_t n_fetches = std::min(n_distinct, static_cast<std::size_t>(pool_.n_slots())) * tensors_.size();
+    while (fetches_.size() < n_fetches) fetches_.push_back(std::make_unique<Fetch>());
 }
 
 // every slab that is missing is asked for at once, in the order in which the layer will want them
@@ -94,7 +108,6 @@ void LayerPool::fetch_misses() {
     }
     std::sort(passing_.begin(), passing_.end());
     has_all_slots_ = passing_.empty();
-    while (fetches_.size() < n_fetched_ * tensors_.size()) fetches_.push_back(std::make_unique<Fetch>());
     for (const std::size_t index : order_) {
         for (std::size_t i = 0; i < lookups_.size(); i++) {
             if (fetch_of_[i] == kNone) continue;
@@ -114,7 +127,7 @@ bool LayerPool::wait(std::size_t index, std::size_t lookup, std::string &error) 
 }
 
 bool LayerPool::is_in_slots(std::size_t index) {
-    if (!has_all_slots_ || !memory_->has_slot_tensor(index)) return false;
+    if (!has_all_slots_) return false;
     std::string error;
     for (std::size_t i = 0; i < lookups_.size(); i++) {
         if (is_arriving(index, i) || !wait(index, i, error)) return false;

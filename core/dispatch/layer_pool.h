@@ -33,8 +33,11 @@ class LayerPool {
 
     // ---- the event that is being served ----
     int index_of(const StoredTensor &stored) const;
-    // True when every expert of the event is in a slot, its slab of the tensor complete, where a stride finds it.
+    // True when every expert of the event is in a slot, its slab of the tensor complete.
     bool is_in_slots(std::size_t index);
+    // True when a stride finds these slabs, so that one call of the kernel serves all.
+    bool has_slot_tensor(std::size_t index) const { return memory_->has_slot_tensor(index); }
+    bool has_a_row_each() const { return lookups_.size() == event_.ids.size(); }
     // The weight with its experts in slots, and the slot of every row of the event: I32 [n_used, n_tokens].
     abi::Tensor *slot_tensor(std::size_t index) { return &slot_tensors_[index]; }
     const std::vector<std::int32_t> &slot_ids() const { return slot_ids_; }
@@ -64,6 +67,7 @@ class LayerPool {
     LayerPool(const StoredTensors &tensors, const PlannedGroup &group, int n_slots, const Plan &plan, SlabSource &source,
               std::unique_ptr<SlotMemory> memory, GroupCounts &counts);
     bool begin_event(const Routing &routing, bool is_passing);
+    void make_room(std::size_t n_ids);
     void fetch_misses();
     Fetch &fetch(std::size_t index, std::size_t lookup) { return *fetches_[static_cast<std::size_t>(fetch_of_[lookup]) * tensors_.size() + index]; }
     const Fetch &fetch(std::size_t index, std::size_t lookup) const {

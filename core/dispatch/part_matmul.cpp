@@ -5,13 +5,22 @@
 namespace slotpool {
 
 abi::Status PartMatmul::compute(const abi::Tensor &node, std::size_t index, LayerPool &pool, const Routing &routing, std::string &error) {
-    if (!calls_.begin(node, routing, pool.pool().n_expert())) return abi::Status::alloc_failed;
+    calls_.begin(node, routing, pool.pool().n_expert());
     if (!pool.passing().empty() && !open_stream(index, pool, error)) return abi::Status::failed;
     if (const abi::Status status = slots(index, pool, error); status != abi::Status::success) return status;
     return passing(index, pool, error);
 }
 
+void PartMatmul::hand_over(const abi::Tensor &node, std::size_t index, LayerPool &pool, const Routing &routing, std::vector<abi::Tensor *> &nodes) {
+    calls_.begin(node, routing, pool.pool().n_expert());
+    for (std::size_t i = 0; i < pool.lookups().size(); i++) {
+        calls_.add(pool.lookups()[i].expert, pool.memory().expert_tensor(index, pool.slab(index, i)));
+    }
+    calls_.hand_over(nodes);
+}
+
 void PartMatmul::stop() {
+    calls_.reset();
     if (stream_) stream_->stop();
     stream_of_ = nullptr;
 }
@@ -49,9 +58,9 @@ abi::Status PartMatmul::slots(std::size_t index, LayerPool &pool, std::string &e
 
 // The stream follows the order in which the graph asked last time; when it asks otherwise, it begins anew.
 bool PartMatmul::open_stream(std::size_t index, const LayerPool &pool, std::string &error) {
-    if (!stream_) stream_ = std::make_unique<SlabStream>(source_, ring_bytes(source_, pool.tensors()));
+    if (!stream_) stream_ = std::make_unique<SlabStream>(source_, ring_bytes_);
     if (!stream_->is_there()) {
-        error = "Expected memory for a ring of " + std::to_string(ring_bytes(source_, pool.tensors())) + " bytes, the system has none";
+        error = "Expected memory for a ring of " + std::to_string(ring_bytes_) + " bytes, the system has none";
         stream_.reset();
         return false;
     }
@@ -63,18 +72,22 @@ bool PartMatmul::open_stream(std::size_t index, const LayerPool &pool, std::stri
 }
 
 abi::Status PartMatmul::passing(std::size_t index, LayerPool &pool, std::string &error) {
-    if (pool.passing().empty()) return abi::Status::success;
-    while (stream_->next_tensor() == static_cast<int>(index)) {
+    std::size_t n_computed = 0;
+    while (!pool.passing().empty() && stream_->next_tensor() == static_cast<int>(index)) {
         const SlabRun *run = nullptr;
         if (!timed(pool, [&] { return (run = stream_->wait(error)) != nullptr; })) return abi::Status::failed;
         const std::size_t slab_bytes = pool.tensors()[index]->slab_bytes;
         for (std::int32_t i = 0; i < run->n; i++) {
             calls_.add(run->first + i, pool.memory().expert_tensor(index, run->fetch.slabs + static_cast<std::size_t>(i) * slab_bytes));
         }
+        n_computed += static_cast<std::size_t>(run->n);
         if (const abi::Status status = calls_.run(); status != abi::Status::success) return status;
         stream_->done_with_run();
     }
-    return abi::Status::success;
+    if (n_computed == pool.passing().size()) return abi::Status::success;
+    error = "Expected " + std::to_string(pool.passing().size()) + " experts of " + pool.tensors()[index]->planned->name + " to pass, found " +
+            std::to_string(n_computed) + ". This is a bug of slotpool: please report it";
+    return abi::Status::failed;
 }
 
 }  // namespace slotpool

@@ -13,10 +13,15 @@ namespace slotpool {
 
 class PartMatmul {
    public:
-    PartMatmul(const abi::Api &api, abi::Backend *backend, SlabSource &source) : calls_(api, backend), source_(source) {}
+    // `ring_bytes` serves every group of the session (ring_bytes() of the largest).
+    PartMatmul(const abi::Api &api, abi::Backend *backend, SlabSource &source, std::size_t ring_bytes)
+        : calls_(api, backend), source_(source), ring_bytes_(ring_bytes) {}
 
     // Computes `node`, tensor `index` of `pool`, whose event is begun. On failure `error` says why when the store is the reason.
     abi::Status compute(const abi::Tensor &node, std::size_t index, LayerPool &pool, const Routing &routing, std::string &error);
+    // The same as nodes at the end of `nodes`, which are valid until reset(): for an event whose experts are all there, a row each.
+    void hand_over(const abi::Tensor &node, std::size_t index, LayerPool &pool, const Routing &routing, std::vector<abi::Tensor *> &nodes);
+    void reset() { calls_.reset(); }
     // Lets go of what is still on its way through.
     void stop();
 
@@ -29,6 +34,7 @@ class PartMatmul {
 
     ExpertCalls calls_;
     SlabSource &source_;
+    std::size_t ring_bytes_;
     std::unique_ptr<SlabStream> stream_;    // made when something passes through for the first time
     const LayerPool *stream_of_ = nullptr;  // compared, never followed
     std::uint64_t stream_event_ = 0;

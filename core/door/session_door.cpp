@@ -1,4 +1,6 @@
 // The C interface over sessions: open, load, read the counters, close.
+#include <exception>
+
 #include "backend/pool_backend.h"
 #include "backend/registry.h"
 #include "door/text.h"
@@ -96,7 +98,12 @@ int slotpool_session_open(const char *plan_text, size_t n_bytes, char *text, siz
         door::copy_text(error, text, size);
         return 0;
     }
-    const int number = sessions::open(std::move(plan), error);
+    int number = 0;
+    try {
+        number = sessions::open(std::move(plan), error);
+    } catch (const std::exception &unexpected) {  // no memory, no threads: the host program goes on
+        error = std::string("Expected to open the files of the plan, found: ") + unexpected.what();
+    }
     door::copy_text(error, text, size);
     return number;
 }

@@ -45,6 +45,7 @@ struct File::State {
 namespace {
 
 constexpr std::size_t kUnknownAlignment = 4096;  // of direct reads, where the system does not tell
+constexpr std::size_t kMostAlignment = 4096;     // a page: where memory for slots and rings begins
 constexpr std::size_t kBounceBytes = std::size_t{1} << 20;
 
 bool is_power_of_two(std::size_t value) { return value != 0 && (value & (value - 1)) == 0; }
@@ -142,6 +143,9 @@ std::unique_ptr<File> File::open(const std::string &path, bool direct, std::stri
     if (!file->state_->open(path, direct, error)) return nullptr;
     const DirectReads reads = direct_reads(file->state_->descriptor);
     if (reads.are_refused()) file->state_->go_buffered("the file system has no direct reads of this file");
+    if (reads.alignment() > kMostAlignment) {
+        file->state_->go_buffered("direct reads need blocks of " + std::to_string(reads.alignment()) + " bytes, more than slots are aligned to");
+    }
     if (file->state_->is_direct) file->alignment_ = reads.alignment();
     return file;
 }

@@ -7,9 +7,13 @@
 
 namespace slotpool::os {
 
-// Page-aligned anonymous memory, asking for huge pages; nullptr when the system refuses.
+// Page-aligned anonymous memory, asking for huge pages; nullptr when the system refuses. A child that this process forks does not
+// have it: a direct read that is going on while it forks could otherwise end in the child's copy of a page.
 void *reserve_memory(std::size_t bytes);
+// For both kinds, memory and addresses.
 void release_memory(void *base, std::size_t bytes);
+// Bytes of reserve_memory that nobody has touched yet: the system still counts them as available.
+std::uint64_t promised_memory();
 
 // Addresses without memory behind them: reading or writing them is an error until make_usable(). Released with release_memory.
 void *reserve_addresses(std::size_t bytes);

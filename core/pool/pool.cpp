@@ -20,6 +20,7 @@ bool Pool::are_in_range(const std::int32_t *ids, std::size_t n_ids) const {
 
 bool Pool::pass(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out) {
     if (!are_in_range(ids, n_ids)) return false;
+    candidates_.reserve(std::min(n_ids, experts_.size()));
     event_++;
     const bool has_free_slots = !free_.empty();
     if (has_free_slots) policy_->begin_event();

@@ -1,7 +1,9 @@
 #include "store/reader.h"
 
 #include <algorithm>
+#include <exception>
 #include <system_error>
+#include <utility>
 
 #include "os/thread.h"
 
@@ -22,16 +24,34 @@ void set_error(ReadRequest &request, const char *text) noexcept {
     }
 }
 
-// Nothing that is thrown here may leave the thread: it would end the host program.
-bool read_now(ReadRequest &request) noexcept {
+std::string why(const char *text) noexcept {
     try {
-        return request.file->read(request.to, request.offset, request.capacity, request.needed, request.error);
-    } catch (const std::exception &thrown) {
-        set_error(request, thrown.what());
+        return text;
     } catch (...) {
-        set_error(request, "unknown error");
+        return "out of memory";  // short enough to need none
     }
-    return false;
+}
+
+// Bytes of a piece: about a megabyte, pieces of a request alike. Smaller ones cost time, larger ones let a later request in.
+std::size_t piece_bytes(const ReadRequest &request) {
+    constexpr std::size_t kPiece = 1U << 20;
+    const std::size_t n_pieces = std::max<std::size_t>(1, (request.capacity + kPiece / 2) / kPiece);
+    const std::size_t alignment = request.file->alignment();
+    return std::max(((request.capacity + n_pieces - 1) / n_pieces + alignment - 1) / alignment * alignment, alignment);
+}
+
+// Empty: it is read. Nothing that is thrown here may leave the thread: it would end the host program.
+std::string read_now(const ReadRequest &request, std::size_t begin, std::size_t size) noexcept {
+    try {
+        const std::size_t needed = request.needed > begin ? std::min(request.needed - begin, size) : 0;
+        std::string error;
+        if (request.file->read(request.to + begin, request.offset + begin, size, needed, error)) return {};
+        return error.empty() ? "the read failed" : error;
+    } catch (const std::exception &thrown) {
+        return why(thrown.what());
+    } catch (...) {
+        return why("unknown error");
+    }
 }
 
 }  // namespace
@@ -50,11 +70,13 @@ Reader::~Reader() {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         is_closing_ = true;
-        for (ReadRequest *request : queue_) {
-            set_error(*request, "Expected the read to be served, found its reader closed");
-            request->state.store(ReadRequest::kFailed, std::memory_order_release);
+        while (!queue_.empty()) {
+            ReadRequest &request = *queue_.front();
+            set_error(request, "Expected the read to be served, found its reader closed");
+            request.is_broken = true;
+            give_up_rest(request);
+            if (request.n_pieces == 0) request.state.store(ReadRequest::kFailed, std::memory_order_release);
         }
-        queue_.clear();
     }
     is_work_.notify_all();
     is_done_.notify_all();
@@ -63,6 +85,8 @@ Reader::~Reader() {
 
 void Reader::submit(ReadRequest &request) {
     request.error.clear();
+    request.n_begun = request.n_pieces = 0;
+    request.is_broken = false;
     try {
         const std::lock_guard<std::mutex> lock(mutex_);
         queue_.push_back(&request);
@@ -86,14 +110,40 @@ bool Reader::wait(ReadRequest &request) {
 void Reader::cancel(ReadRequest &request) {
     if (is_pending(request)) {
         std::unique_lock<std::mutex> lock(mutex_);
-        const auto place = std::find(queue_.begin(), queue_.end(), &request);
-        if (place != queue_.end()) {
-            queue_.erase(place);
-        } else {
-            is_done_.wait(lock, [&] { return !is_pending(request); });
-        }
+        give_up_rest(request);
+        if (request.n_pieces > 0) is_done_.wait(lock, [&] { return !is_pending(request); });
     }
     request.state.store(ReadRequest::kIdle, std::memory_order_release);
+}
+
+void Reader::give_up_rest(ReadRequest &request) {
+    request.n_begun = request.capacity;
+    const auto place = std::find(queue_.begin(), queue_.end(), &request);
+    if (place != queue_.end()) queue_.erase(place);
+}
+
+Reader::Piece Reader::take_piece() {
+    ReadRequest &request = *queue_.front();
+    const Piece piece{&request, request.n_begun, std::min(piece_bytes(request), request.capacity - request.n_begun)};
+    request.state.store(ReadRequest::kRunning, std::memory_order_relaxed);
+    request.n_begun += piece.size;
+    request.n_pieces++;
+    if (request.n_begun == request.capacity) queue_.pop_front();
+    return piece;
+}
+
+// The last touch of a request whose last piece this was: it may be gone after it.
+void Reader::end_piece(const Piece &piece, std::string error) {
+    ReadRequest &request = *piece.request;
+    request.n_pieces--;
+    if (!error.empty()) {
+        if (!request.is_broken) request.error = std::move(error);
+        request.is_broken = true;
+        give_up_rest(request);
+    }
+    if (request.n_pieces > 0 || request.n_begun < request.capacity) return;
+    request.state.store(request.is_broken ? ReadRequest::kFailed : ReadRequest::kDone, std::memory_order_release);
+    is_done_.notify_all();
 }
 
 void Reader::work() {
@@ -101,15 +151,12 @@ void Reader::work() {
     for (;;) {
         is_work_.wait(lock, [this] { return is_closing_ || !queue_.empty(); });
         if (queue_.empty()) return;
-        ReadRequest &request = *queue_.front();
-        queue_.pop_front();
-        request.state.store(ReadRequest::kRunning, std::memory_order_relaxed);
+        const Piece piece = take_piece();
+        if (!queue_.empty()) is_work_.notify_one();  // a request wakes one thread; its other pieces want more
         lock.unlock();
-        const bool is_read = read_now(request);
-        // under the lock, or a waiter that has just looked would sleep on; the last touch: the request may be gone after it
-        lock.lock();
-        request.state.store(is_read ? ReadRequest::kDone : ReadRequest::kFailed, std::memory_order_release);
-        is_done_.notify_all();
+        std::string error = read_now(*piece.request, piece.begin, piece.size);
+        lock.lock();  // or a waiter that has just looked would sleep on
+        end_piece(piece, std::move(error));
     }
 }
 

@@ -1,4 +1,5 @@
-// Reads in the background: several requests in flight, served in the order of their submission by a few threads.
+// Reads in the background: several in flight, served in the order of their submission by a few threads. A request is read in
+// pieces, one after the other: so the first of several is there when its own bytes are, not when all of theirs are.
 //
 // Knows files and memory, no experts and no slots.
 #pragma once
@@ -31,6 +32,11 @@ struct ReadRequest {
     static constexpr int kIdle = 0, kQueued = 1, kRunning = 2, kDone = 3, kFailed = 4;
     std::atomic<int> state{kIdle};
     std::string error{};  // one line, when it failed
+
+    // The reader's own, under its lock.
+    std::size_t n_begun = 0;   // bytes whose reads have begun
+    std::size_t n_pieces = 0;  // being read now
+    bool is_broken = false;    // a piece failed
 };
 
 class Reader {
@@ -48,7 +54,15 @@ class Reader {
     void cancel(ReadRequest &request);
 
    private:
+    struct Piece {
+        ReadRequest *request;
+        std::size_t begin;
+        std::size_t size;
+    };
     void work();
+    Piece take_piece();
+    void end_piece(const Piece &piece, std::string error);
+    void give_up_rest(ReadRequest &request);
 
     std::mutex mutex_;
     std::condition_variable is_work_;

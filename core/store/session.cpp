@@ -95,6 +95,16 @@ void Session::add_reserve(std::uint64_t bytes) {
     reserve_ += bytes;
 }
 
+std::string Session::distrust() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return distrust_;
+}
+
+void Session::set_distrust(const std::string &reason) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (distrust_.empty()) distrust_ = reason;
+}
+
 std::string Session::take_failure() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(failure_, {});

@@ -4,6 +4,7 @@
 // are gone. While it is open for loading, store buffers and contexts that are made belong to it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -71,6 +72,13 @@ class Session : public std::enable_shared_from_this<Session> {
     // What will be taken before the slots are, over the plan's own number. Bytes.
     std::uint64_t reserve() const;
     void add_reserve(std::uint64_t bytes);
+    // What the pools of the session's contexts took of its budget, bytes.
+    std::uint64_t taken() const { return taken_.load(); }
+    void take(std::uint64_t bytes) { taken_ += bytes; }
+    void give_back(std::uint64_t bytes) { taken_ -= bytes; }
+    // The experts on disk are not those of the model that was loaded: nothing may be computed from them. Empty: they are.
+    std::string distrust() const;
+    void set_distrust(const std::string &reason);
     // Why the last request failed; reading it forgets it.
     std::string take_failure();
     void fail(const std::string &failure);
@@ -85,6 +93,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<std::string> off_reasons_;  // by group
     std::vector<int> slots_;                // by group
     std::uint64_t reserve_ = 0;
+    std::atomic<std::uint64_t> taken_{0};
+    std::string distrust_;
     std::string failure_;
 };
 

@@ -1,7 +1,9 @@
 #include "store/store_buffer.h"
 
 #include <cstring>
+#include <memory>
 #include <new>
+#include <string>
 
 #include "backend/registry.h"
 #include "os/memory.h"
@@ -30,7 +32,11 @@ void *get_base(abi::Buffer *buffer) { return context_of(buffer)->base; }
 abi::Status init_tensor(abi::Buffer *buffer, abi::Tensor *tensor) {
     StoreBuffer *context = context_of(buffer);
     if (!context->session || tensor->view_src != nullptr) return abi::Status::success;
-    if (auto stored = context->session->add(*tensor, *buffer)) context->stored[tensor->data] = std::move(stored);
+    try {
+        if (auto stored = context->session->add(*tensor, *buffer)) context->stored[tensor->data] = std::move(stored);
+    } catch (const std::bad_alloc &) {
+        return abi::Status::alloc_failed;
+    }
     return abi::Status::success;
 }
 
@@ -94,9 +100,21 @@ void disk_memset_tensor(abi::Buffer *buffer, abi::Tensor *tensor, std::uint8_t v
     if (on_disk(buffer, tensor) == nullptr) memset_tensor(buffer, tensor, value, offset, size);
 }
 
+// What the loader read must be what the plan's file has: a plan may be another model's, a file may be replaced while it loads.
+void compare(const StoredTensor &stored, const void *data, std::size_t offset, std::size_t size) {
+    std::string error;
+    const std::unique_ptr<std::uint8_t[]> ours(new (std::nothrow) std::uint8_t[size]);
+    const bool is_read = ours && stored.session->files->read(stored, ours.get(), offset, size, error);
+    if (is_read && std::memcmp(ours.get(), data, size) == 0) return;
+    stored.session->set_distrust(is_read ? "Expected the experts of the model that was loaded, found others in the file of the plan - at " +
+                                               stored.planned->name + ". Was the file replaced, or is the plan another model's?"
+                                         : "Expected to read the experts of " + stored.planned->name + ", found: " + error);
+}
+
 void disk_set_tensor(abi::Buffer *buffer, abi::Tensor *tensor, const void *data, std::size_t offset, std::size_t size) {
     const StoredTensor *stored = on_disk(buffer, tensor);
     if (stored == nullptr) return set_tensor(buffer, tensor, data, offset, size);
+    compare(*stored, data, offset, size);
     restore(tensor, *stored);
 }
 

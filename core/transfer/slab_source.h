@@ -17,6 +17,7 @@ struct Fetch {
     const StoredTensor *tensor = nullptr;
     std::uint8_t *slabs = nullptr;  // where the first slab of the run begins, known from begin()
     ReadRequest request{};
+    bool is_verified = false;  // it is there, and the file is the one that was planned for
 };
 
 class SlabSource {

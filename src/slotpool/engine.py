@@ -26,7 +26,8 @@ _ERROR_LEVEL = 4
 _CONTINUED_LEVEL = 5
 _callbacks: list[Any] = []
 """Log callbacks are kept for good: another thread of the engine may be inside one while it is being replaced."""
-_COMPUTE_BUFFER = re.compile(rb"compute buffer size = +([0-9.]+) MiB")
+_COMPUTE_BUFFER = re.compile(rb"(\S+) compute buffer size = +([0-9.]+) MiB")
+_HOST_BUFFER = re.compile(rb"CPU|_Host")
 _DEVICE_TYPES = ("CPU", "GPU", "IGPU", "ACCEL", "META")
 
 
@@ -130,17 +131,20 @@ def captured_log() -> Iterator[list[str]]:
 
 
 @contextmanager
-def compute_buffers() -> Iterator[list[int]]:
-    """Collects the sizes of the compute buffers that are made within it, bytes: the engine says them in its log and nowhere else.
+def compute_buffers() -> Iterator[dict[bytes, int]]:
+    """Collects the sizes of the compute buffers in host memory that are made within it, bytes by buffer type.
+
+    The engine says them in its log and nowhere else; of one that is made again the last size counts.
 
     Every line goes on to the callback that was there.
     """
-    sizes: list[int] = []
+    sizes: dict[bytes, int] = {}
     before, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
     llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
 
     def watch(level: int, text: bytes, _: Any) -> None:
-        sizes.extend(int(float(size) * (1 << 20)) for size in _COMPUTE_BUFFER.findall(text))
+        found = _COMPUTE_BUFFER.findall(text)
+        sizes.update((name, int(float(size) * (1 << 20))) for name, size in found if _HOST_BUFFER.search(name))
         before(level, text, data)
 
     callback = llama_cpp.llama_log_callback(watch)

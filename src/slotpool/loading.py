@@ -167,9 +167,9 @@ def _construct(path: str | os.PathLike[str], facts: Model, made: Plan, repack: b
 @contextmanager
 def _experts_left_on_disk(session: Session) -> Iterator[None]:
     """Within it the engine reads what it loads and maps nothing, and the session learns what its buffers will take."""
-    with engine.loading_unmapped(), engine.compute_buffers() as n_bytes:
+    with engine.loading_unmapped(), engine.compute_buffers() as buffers:
         yield
-    session.add_reserve(sum(n_bytes))
+    session.add_reserve(sum(buffers.values()))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from testkit import syn
 from testkit.oracle import (
     LAST,
     Batch,
+    EngineError,
     Forget,
     Oracle,
     Reserve,
@@ -159,3 +160,20 @@ def test_shards(oracle: Oracle, tmp_path: Path) -> None:
     plan = plan_of(shards[2], 6, on_disk=True)
     assert len(plan.files) == 4
     check_pooled(oracle, shards[0], plan, mixed(), Setup(load_mode="none", n_ubatch=80))
+
+
+def test_a_later_layer_may_have_much_larger_slabs(oracle: Oracle, tmp_path: Path) -> None:
+    """33 MiB a slab: more than the ring that the first layer alone would need."""
+    spec = syn.Spec(n_expert=2, n_expert_used=1, n_embd=512, n_ff_exp=16896, types={"*": "Q4_0"}, types_per_layer={1: {"*": "F32"}})
+    path = syn.write(spec, tmp_path / "m.gguf")
+    steps = steps_of((1, 2, 3), (4,), (5, 6, 7))
+    check_pooled(oracle, path, plan_of(path, 1, on_disk=True), steps, Setup(load_mode="none"))
+
+
+def test_a_plan_of_another_model_is_noticed(model_file: Callable[[syn.Spec], Path]) -> None:
+    path, other = model_file(SPEC), model_file(replace(SPEC, seed=2))
+    with pooled(other, plan_of(path, 6, on_disk=True), Setup(load_mode="none")) as model:
+        for _ in range(2):
+            with pytest.raises(EngineError):
+                model.run(steps_of((1,)))
+            assert "Expected the experts of the model that was loaded, found others" in model.session.take_failure()
