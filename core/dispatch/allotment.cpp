@@ -18,14 +18,17 @@ std::uint64_t rail(const PlannedMemory &memory, std::uint64_t available) {
     return memory.is_rail_auto ? std::max(kLeastRail, available / kRailShare) : memory.rail;
 }
 
-// The ring is made when a prompt comes, but it is paid for from the start. What was promised to pools and rings before and is not
-// touched yet still looks available; other contexts of the session live on the same budget.
-std::uint64_t memory_for_slots(const Session &session, std::uint64_t ring) {
-    const PlannedMemory &memory = session.plan.memory;
+// What was promised to pools and rings before and is not touched yet still looks available.
+std::uint64_t available_now(const Session &session) {
     const os::AvailableMemory now = os::available_memory();
-    const std::uint64_t available = less(std::min(now.host, now.cgroup), session.reserve() + os::promised_memory());
+    return less(std::min(now.host, now.cgroup), session.reserve() + os::promised_memory());
+}
+
+// Other contexts of the session live on the same budget.
+std::uint64_t memory_to_take(const Session &session, std::uint64_t available) {
+    const PlannedMemory &memory = session.plan.memory;
     const std::uint64_t most = less(available, rail(memory, available));
-    return less(memory.is_budget_auto ? most : std::min(less(memory.budget, session.taken()), most), ring);
+    return memory.is_budget_auto ? most : std::min(less(memory.budget, session.taken()), most);
 }
 
 }  // namespace
@@ -44,17 +47,25 @@ std::size_t ring_of(const Session &session, const SlabSource &source) {
     return bytes;
 }
 
-std::vector<int> fitting_slots(Session &session, const SlabSource &source, std::uint64_t &taken) {
+bool fitting_slots(const Session &session, const SlabSource &source, std::vector<int> &slots, std::uint64_t &taken, std::string &error) {
     std::vector<std::uint64_t> slot_bytes;
     for (std::size_t group = 0; group < session.plan.groups.size(); group++) {
         std::uint64_t bytes = 0;
         for (const auto &tensor : session.tensors_of(static_cast<int>(group))) bytes += source.room(*tensor, 1);
         slot_bytes.push_back(bytes);
     }
-    taken = ring_of(session, source);
-    const std::vector<int> slots = fit_slots(session.plan, memory_for_slots(session, taken), slot_bytes);
+    // the ring is made when a prompt comes, but it is paid for from the start
+    const std::uint64_t ring = ring_of(session, source);
+    const std::uint64_t available = available_now(session);
+    if (available < ring) {
+        error = "Expected at least " + std::to_string(ring) + " bytes of memory for experts on their way from disk, found " +
+                std::to_string(available) + ". Give this process more memory, or take a smaller context";
+        return false;
+    }
+    slots = fit_slots(session.plan, less(memory_to_take(session, available), ring), slot_bytes);
+    taken = ring;
     for (std::size_t group = 0; group < slots.size(); group++) taken += static_cast<std::uint64_t>(slots[group]) * slot_bytes[group];
-    return slots;
+    return true;
 }
 
 }  // namespace slotpool

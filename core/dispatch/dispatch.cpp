@@ -184,7 +184,10 @@ LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
     }
     if (!pools_[group] && !is_off_[group]) {
         std::string error;
-        if (slots_.empty()) allot_slots();
+        if (slots_.empty() && !allot_slots(error)) {
+            session_->fail(error);
+            return nullptr;
+        }
         pools_[group] = LayerPool::make(api_, device_, *session_, stored.planned->group, slots_[group], *source_, counts_->groups[group], error);
         if (pools_[group]) return pools_[group].get();
         session_->switch_off(stored.planned->group, error);
@@ -195,13 +198,15 @@ LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
 }
 
 // Slots are allocated at the first compute, when everything else exists; of experts on disk as many as fit then.
-void Dispatch::allot_slots() {
+bool Dispatch::allot_slots(std::string &error) {
+    std::vector<int> slots = planned_slots(session_->plan);
+    if (session_->files && !fitting_slots(*session_, *source_, slots, taken_, error)) return false;
     parts_ = std::make_unique<PartMatmul>(api_, device_backend_, *source_, ring_of(*session_, *source_));
-    slots_ = planned_slots(session_->plan);
-    if (!session_->files) return;
-    slots_ = fitting_slots(*session_, *source_, taken_);
+    slots_ = std::move(slots);
+    if (!session_->files) return true;
     session_->take(taken_);
     session_->set_slots(slots_);
+    return true;
 }
 
 // A prompt's last layer arrives with the output rows only, and would look like generation: the size of its ubatch decides.

@@ -154,7 +154,9 @@ def _construct(path: str | os.PathLike[str], facts: Model, made: Plan, repack: b
         lines = stack.enter_context(engine.captured_log()) if not options["verbose"] else []
         if not repack:
             stack.enter_context(engine.model_defaults(use_extra_bufts=False))
-        text = stack.enter_context(_path_for_engine(os.fsdecode(path), facts))
+        # the engine takes the first shard only, whichever was named
+        first = os.fsdecode(path) if facts.n_shards == 1 else str(facts.files[0].path)
+        text = stack.enter_context(_path_for_engine(first, facts))
         try:
             return PooledLlama(text, made, **options)
         except SlotpoolError:

@@ -172,5 +172,5 @@ def _tensor(name: str, group: Group, n_slots: int, is_on_disk: bool, off_reason:
     if is_on_disk:
         reason = f"{reason}, experts on disk"
     if n_slots < group.slots:
-        reason = f"{reason}; {group.slots} were planned, {n_slots} fit the memory"
+        reason = f"{reason}; {group.slots} were planned, {n_slots} fit the memory{'' if n_slots else ': every use is read from disk'}"
     return Tensor(name=name, state=f"pooled {n_slots}/{group.n_expert}", reason=reason)
