@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import bookkeeping, cgroup, decode_resident, disk_tier, prompt_bypass, record
+from benchmarks import bookkeeping, cgroup, decode_resident, disk_resident, disk_tier, prompt_bypass, record
 
-ALL = {"bookkeeping": bookkeeping, "decode_resident": decode_resident, "prompt_bypass": prompt_bypass, "disk_tier": disk_tier}
+ALL = {
+    "bookkeeping": bookkeeping,
+    "decode_resident": decode_resident,
+    "prompt_bypass": prompt_bypass,
+    "disk_resident": disk_resident,
+    "disk_tier": disk_tier,
+}
 
 for name in sys.argv[1:] or ALL:
     if name not in ALL:

@@ -31,8 +31,6 @@ std::uint64_t memory_to_take(const Session &session, std::uint64_t available) {
     return memory.is_budget_auto ? most : std::min(less(memory.budget, session.taken()), most);
 }
 
-}  // namespace
-
 std::vector<int> planned_slots(const Plan &plan) {
     std::vector<int> slots;
     for (const PlannedGroup &group : plan.groups) slots.push_back(group.slots);
@@ -47,25 +45,30 @@ std::size_t ring_of(const Session &session, const SlabSource &source) {
     return bytes;
 }
 
-bool fitting_slots(const Session &session, const SlabSource &source, std::vector<int> &slots, std::uint64_t &taken, std::string &error) {
-    std::vector<std::uint64_t> slot_bytes;
-    for (std::size_t group = 0; group < session.plan.groups.size(); group++) {
-        std::uint64_t bytes = 0;
-        for (const auto &tensor : session.tensors_of(static_cast<int>(group))) bytes += source.room(*tensor, 1);
-        slot_bytes.push_back(bytes);
+std::vector<std::uint64_t> slot_bytes_of(const Session &session, const SlabSource &source) {
+    std::vector<std::uint64_t> bytes(session.plan.groups.size(), 0);
+    for (std::size_t group = 0; group < bytes.size(); group++) {
+        for (const auto &tensor : session.tensors_of(static_cast<int>(group))) bytes[group] += source.room(*tensor, 1);
     }
-    // the ring is made when a prompt comes, but it is paid for from the start
-    const std::uint64_t ring = ring_of(session, source);
+    return bytes;
+}
+
+}  // namespace
+
+std::optional<Allotment> allot(const Session &session, const SlabSource &source, std::string &error) {
+    Allotment made{planned_slots(session.plan), ring_of(session, source), 0};
+    if (!session.files) return made;
+    made.taken = made.ring_bytes;
     const std::uint64_t available = available_now(session);
-    if (available < ring) {
-        error = "Expected at least " + std::to_string(ring) + " bytes of memory for experts on their way from disk, found " +
+    if (available < made.taken) {
+        error = "Expected at least " + std::to_string(made.taken) + " bytes of memory for experts on their way from disk, found " +
                 std::to_string(available) + ". Give this process more memory, or take a smaller context";
-        return false;
+        return std::nullopt;
     }
-    slots = fit_slots(session.plan, less(memory_to_take(session, available), ring), slot_bytes);
-    taken = ring;
-    for (std::size_t group = 0; group < slots.size(); group++) taken += static_cast<std::uint64_t>(slots[group]) * slot_bytes[group];
-    return true;
+    const std::vector<std::uint64_t> slot_bytes = slot_bytes_of(session, source);
+    made.slots = fit_slots(session.plan, less(memory_to_take(session, available), made.taken), slot_bytes);
+    for (std::size_t group = 0; group < slot_bytes.size(); group++) made.taken += static_cast<std::uint64_t>(made.slots[group]) * slot_bytes[group];
+    return made;
 }
 
 }  // namespace slotpool

@@ -1,7 +1,9 @@
-// How many slots each group of experts on disk gets: what was planned, or what fits the memory that is left.
+// How many slots each group gets: what was planned, or, of experts on disk, what fits the memory that is left.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,11 +12,13 @@
 
 namespace slotpool {
 
-std::vector<int> planned_slots(const Plan &plan);
-// Bytes of a ring that is long enough for every group of the session.
-std::size_t ring_of(const Session &session, const SlabSource &source);
-// Asks the system what is available now. `taken`: bytes of these slots and of a ring. Slots may be none: then everything passes.
-// False and one line in `error` when not even the ring has room.
-bool fitting_slots(const Session &session, const SlabSource &source, std::vector<int> &slots, std::uint64_t &taken, std::string &error);
+struct Allotment {
+    std::vector<int> slots;      // by group; may be none: then everything passes
+    std::size_t ring_bytes = 0;  // long enough for every group
+    std::uint64_t taken = 0;     // of the session's budget: slots and ring
+};
+
+// Of experts on disk, asks the system what is available now. Nothing and one line in `error` when not even the ring has room.
+std::optional<Allotment> allot(const Session &session, const SlabSource &source, std::string &error);
 
 }  // namespace slotpool

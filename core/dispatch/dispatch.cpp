@@ -1,6 +1,8 @@
 #include "dispatch/dispatch.h"
 
 #include <algorithm>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "dispatch/allotment.h"
@@ -161,51 +163,77 @@ abi::Status Dispatch::compute_in_parts(abi::Tensor *node, std::size_t index, Lay
 abi::Status Dispatch::fail(LayerPool &pool, const std::string &error) {
     if (!error.empty()) session_->fail(error);
     pending_.clear();
-    parts_->stop();
+    parts_->reset();
+    parts_->stop_stream();
     pool.forget_event();
     return abi::Status::failed;
 }
 
-LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
+// The session is the context's own, and what lies on disk is what was loaded. When not, the session knows why.
+bool Dispatch::may_serve(const StoredTensor &stored) {
     if (!session_) adopt(stored.session->shared_from_this());
+    std::string reason;
     if (stored.session != session_.get()) {
-        if (stored.is_on_disk()) stored.session->fail("Expected a context of one model, found experts on disk of another in it");
-        return nullptr;
+        reason = "Expected a context of one model, found experts on disk of another in it - at " + stored.planned->name +
+                 ". Use a context of its own for each model";
+    } else if (stored.is_on_disk()) {
+        reason = session_->distrust();
     }
-    if (std::string reason = stored.is_on_disk() ? session_->distrust() : ""; !reason.empty()) {
-        session_->fail(reason);
-        return nullptr;
-    }
+    if (stored.is_on_disk() && !reason.empty()) stored.session->fail(reason);
+    return reason.empty();
+}
+
+LayerPool *Dispatch::layer_pool(const StoredTensor &stored) {
+    if (!may_serve(stored)) return nullptr;
     const auto group = static_cast<std::size_t>(stored.planned->group);
     // another model may have taken the place of the one that the pool was filled from
     if (pools_[group] && !pools_[group]->holds(stored)) {
-        parts_->stop();
+        parts_->stop_stream();
         pools_[group].reset();
     }
-    if (!pools_[group] && !is_off_[group]) {
-        std::string error;
-        if (slots_.empty() && !allot_slots(error)) {
-            session_->fail(error);
-            return nullptr;
-        }
-        pools_[group] = LayerPool::make(api_, device_, *session_, stored.planned->group, slots_[group], *source_, counts_->groups[group], error);
-        if (pools_[group]) return pools_[group].get();
-        session_->switch_off(stored.planned->group, error);
-        is_off_[group] = !stored.is_on_disk();  // nobody else can read a disk: the next request tries again
-        if (stored.is_on_disk()) session_->fail(error);
-    }
+    if (!pools_[group] && !is_off_[group]) make_pool(group, stored.is_on_disk());
     return pools_[group].get();
 }
 
-// Slots are allocated at the first compute, when everything else exists; of experts on disk as many as fit then.
+void Dispatch::make_pool(std::size_t group, bool is_on_disk) {
+    std::string error;
+    if (slots_.empty() && !allot_slots(error)) return session_->fail(error);
+    if (pools_[group]) return;
+    pools_[group] = LayerPool::make(api_, device_, *session_, static_cast<int>(group), slots_[group], *source_, counts_->groups[group], error);
+    if (pools_[group]) return;
+    if (is_on_disk) return session_->fail(error);  // nobody else can read a disk: the next request tries again
+    session_->switch_off(static_cast<int>(group), error);
+    is_off_[group] = true;
+}
+
+// Slots are allocated at the first compute, when everything else exists; of experts on disk as many as fit then, all at once and by one
+// context at a time, so that the next one sees what was promised.
 bool Dispatch::allot_slots(std::string &error) {
-    std::vector<int> slots = planned_slots(session_->plan);
-    if (session_->files && !fitting_slots(*session_, *source_, slots, taken_, error)) return false;
-    parts_ = std::make_unique<PartMatmul>(api_, device_backend_, *source_, ring_of(*session_, *source_));
-    slots_ = std::move(slots);
+    static std::mutex one_at_a_time;
+    const std::lock_guard<std::mutex> lock(one_at_a_time);
+    const std::optional<Allotment> allotment = allot(*session_, *source_, error);
+    if (!allotment) return false;
+    slots_ = allotment->slots;
+    parts_ = std::make_unique<PartMatmul>(api_, device_backend_, *source_, allotment->ring_bytes);
     if (!session_->files) return true;
+    if (!parts_->make_ring(error) || !make_all_pools(error)) {
+        for (auto &pool : pools_) pool.reset();
+        parts_.reset();
+        slots_.clear();
+        return false;
+    }
+    taken_ = allotment->taken;
     session_->take(taken_);
     session_->set_slots(slots_);
+    return true;
+}
+
+bool Dispatch::make_all_pools(std::string &error) {
+    for (std::size_t group = 0; group < pools_.size(); group++) {
+        if (session_->tensors_of(static_cast<int>(group)).empty()) continue;
+        pools_[group] = LayerPool::make(api_, device_, *session_, static_cast<int>(group), slots_[group], *source_, counts_->groups[group], error);
+        if (!pools_[group]) return false;
+    }
     return true;
 }
 

@@ -44,7 +44,10 @@ class Dispatch {
     abi::Status serve(abi::Tensor *node, const StoredTensor &stored, LayerPool &pool, bool is_passing);
     abi::Status compute_in_parts(abi::Tensor *node, std::size_t index, LayerPool &pool);
     abi::Status fail(LayerPool &pool, const std::string &error);
+    bool may_serve(const StoredTensor &stored);
+    void make_pool(std::size_t group, bool is_on_disk);
     bool allot_slots(std::string &error);
+    bool make_all_pools(std::string &error);
     LayerPool *layer_pool(const StoredTensor &stored);
     bool is_refused(std::size_t group, std::int64_t n_used, std::int64_t n_tokens) const;
     void settle(const abi::Tensor *node);

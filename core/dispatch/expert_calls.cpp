@@ -78,19 +78,30 @@ void ExpertCalls::place_one(Call &call) {
     shape_as_rows(call.output, 1, output_row(call.rows[0]));
 }
 
+float *ExpertCalls::take_scratch(Call &call, std::size_t n_floats) {
+    scratch_.resize(kScratchFloats);
+    if (n_scratch_ + n_floats <= kScratchFloats) {
+        n_scratch_ += n_floats;
+        return scratch_.data() + n_scratch_ - n_floats;
+    }
+    n_scratch_ = kScratchFloats;
+    call.own.resize(n_floats);
+    return call.own.data();
+}
+
 void ExpertCalls::gather(Call &call) {
     const auto n_in = static_cast<std::size_t>(input_.ne[0]);
-    call.gathered.resize(n_in * call.n_rows);
-    call.computed.resize(static_cast<std::size_t>(node_.ne[0]) * call.n_rows);
-    for (std::size_t i = 0; i < call.n_rows; i++) std::memcpy(call.gathered.data() + i * n_in, input_row(call.rows[i]), n_in * sizeof(float));
-    shape_as_rows(call.input, call.n_rows, call.gathered.data());
-    shape_as_rows(call.output, call.n_rows, call.computed.data());
+    call.gathered = take_scratch(call, (n_in + static_cast<std::size_t>(node_.ne[0])) * call.n_rows);
+    call.computed = call.gathered + n_in * call.n_rows;
+    for (std::size_t i = 0; i < call.n_rows; i++) std::memcpy(call.gathered + i * n_in, input_row(call.rows[i]), n_in * sizeof(float));
+    shape_as_rows(call.input, call.n_rows, call.gathered);
+    shape_as_rows(call.output, call.n_rows, call.computed);
 }
 
 void ExpertCalls::scatter(const Call &call) {
     if (call.n_rows == 1) return;
     const auto n_out = static_cast<std::size_t>(node_.ne[0]);
-    for (std::size_t i = 0; i < call.n_rows; i++) std::memcpy(output_row(call.rows[i]), call.computed.data() + i * n_out, n_out * sizeof(float));
+    for (std::size_t i = 0; i < call.n_rows; i++) std::memcpy(output_row(call.rows[i]), call.computed + i * n_out, n_out * sizeof(float));
 }
 
 abi::Status ExpertCalls::run() {
@@ -98,10 +109,12 @@ abi::Status ExpertCalls::run() {
     nodes_.clear();
     hand_over(nodes_);
     const abi::Status status = graph_.compute(nodes_);
-    if (status == abi::Status::success) {
-        for (std::size_t i = first; i < n_calls_; i++) scatter(calls_[i]);
+    for (std::size_t i = first; i < n_calls_; i++) {
+        if (status == abi::Status::success) scatter(calls_[i]);
+        calls_[i].own = {};
     }
     n_calls_ = n_done_ = first;
+    n_scratch_ = 0;
     return status;
 }
 

@@ -6,9 +6,9 @@ namespace slotpool {
 
 abi::Status PartMatmul::compute(const abi::Tensor &node, std::size_t index, LayerPool &pool, const Routing &routing, std::string &error) {
     calls_.begin(node, routing, pool.pool().n_expert());
-    if (!pool.passing().empty() && !open_stream(index, pool, error)) return abi::Status::failed;
-    if (const abi::Status status = slots(index, pool, error); status != abi::Status::success) return status;
-    return passing(index, pool, error);
+    if (!pool.passing().empty()) open_stream(index, pool);
+    if (const abi::Status status = compute_slots(index, pool, error); status != abi::Status::success) return status;
+    return compute_passing(index, pool, error);
 }
 
 void PartMatmul::hand_over(const abi::Tensor &node, std::size_t index, LayerPool &pool, const Routing &routing, std::vector<abi::Tensor *> &nodes) {
@@ -19,8 +19,7 @@ void PartMatmul::hand_over(const abi::Tensor &node, std::size_t index, LayerPool
     calls_.hand_over(nodes);
 }
 
-void PartMatmul::stop() {
-    calls_.reset();
+void PartMatmul::stop_stream() {
     if (stream_) stream_->stop();
     stream_of_ = nullptr;
 }
@@ -34,7 +33,7 @@ bool PartMatmul::timed(LayerPool &pool, Wait wait) {
 }
 
 // what is there is computed before anything is waited for
-abi::Status PartMatmul::slots(std::size_t index, LayerPool &pool, std::string &error) {
+abi::Status PartMatmul::compute_slots(std::size_t index, LayerPool &pool, std::string &error) {
     const std::vector<Lookup> &lookups = pool.lookups();
     std::vector<std::size_t> arriving;
     for (std::size_t i = 0; i < lookups.size(); i++) {
@@ -45,6 +44,7 @@ abi::Status PartMatmul::slots(std::size_t index, LayerPool &pool, std::string &e
         }
         if (!pool.wait(index, i, error)) return abi::Status::failed;
         calls_.add(lookups[i].expert, pool.memory().expert_tensor(index, pool.slab(index, i)));
+        if (const abi::Status status = run_when_full(); status != abi::Status::success) return status;
     }
     for (const std::size_t i : arriving) {
         if (pool.is_arriving(index, i)) {
@@ -52,26 +52,29 @@ abi::Status PartMatmul::slots(std::size_t index, LayerPool &pool, std::string &e
         }
         if (!timed(pool, [&] { return pool.wait(index, i, error); })) return abi::Status::failed;
         calls_.add(lookups[i].expert, pool.memory().expert_tensor(index, pool.slab(index, i)));
+        if (const abi::Status status = run_when_full(); status != abi::Status::success) return status;
     }
     return calls_.run();
 }
 
+bool PartMatmul::make_ring(std::string &error) {
+    stream_ = std::make_unique<SlabStream>(source_, ring_bytes_);
+    if (stream_->is_there()) return true;
+    error = "Expected memory for a ring of " + std::to_string(ring_bytes_) + " bytes, found none. Give this process more memory";
+    return false;
+}
+
 // The stream follows the order in which the graph asked last time; when it asks otherwise, it begins anew.
-bool PartMatmul::open_stream(std::size_t index, const LayerPool &pool, std::string &error) {
-    if (!stream_) stream_ = std::make_unique<SlabStream>(source_, ring_bytes_);
-    if (!stream_->is_there()) {
-        error = "Expected memory for a ring of " + std::to_string(ring_bytes_) + " bytes, the system has none";
-        stream_.reset();
-        return false;
-    }
-    if (stream_of_ == &pool && stream_event_ == pool.event_number() && stream_->next_tensor() == static_cast<int>(index)) return true;
+void PartMatmul::open_stream(std::size_t index, const LayerPool &pool) {
+    if (stream_of_ == &pool && stream_event_ == pool.event_number() && stream_->next_tensor() == static_cast<int>(index)) return;
     stream_->start(pool.tensors(), pool.order_from(index), pool.passing());
     stream_of_ = &pool;
     stream_event_ = pool.event_number();
-    return true;
 }
 
-abi::Status PartMatmul::passing(std::size_t index, LayerPool &pool, std::string &error) {
+abi::Status PartMatmul::run_when_full() { return calls_.is_full() ? calls_.run() : abi::Status::success; }
+
+abi::Status PartMatmul::compute_passing(std::size_t index, LayerPool &pool, std::string &error) {
     std::size_t n_computed = 0;
     while (!pool.passing().empty() && stream_->next_tensor() == static_cast<int>(index)) {
         const SlabRun *run = nullptr;
@@ -79,6 +82,7 @@ abi::Status PartMatmul::passing(std::size_t index, LayerPool &pool, std::string 
         const std::size_t slab_bytes = pool.tensors()[index]->slab_bytes;
         for (std::int32_t i = 0; i < run->n; i++) {
             calls_.add(run->first + i, pool.memory().expert_tensor(index, run->fetch.slabs + static_cast<std::size_t>(i) * slab_bytes));
+            if (const abi::Status status = run_when_full(); status != abi::Status::success) return status;
         }
         n_computed += static_cast<std::size_t>(run->n);
         if (const abi::Status status = calls_.run(); status != abi::Status::success) return status;

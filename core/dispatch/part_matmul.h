@@ -22,20 +22,23 @@ class PartMatmul {
     // The same as nodes at the end of `nodes`, which are valid until reset(): for an event whose experts are all there, a row each.
     void hand_over(const abi::Tensor &node, std::size_t index, LayerPool &pool, const Routing &routing, std::vector<abi::Tensor *> &nodes);
     void reset() { calls_.reset(); }
+    // Makes the ring. False and one line in `error` when the system has no memory for it.
+    bool make_ring(std::string &error);
     // Lets go of what is still on its way through.
-    void stop();
+    void stop_stream();
 
    private:
-    abi::Status slots(std::size_t index, LayerPool &pool, std::string &error);
-    abi::Status passing(std::size_t index, LayerPool &pool, std::string &error);
-    bool open_stream(std::size_t index, const LayerPool &pool, std::string &error);
+    abi::Status compute_slots(std::size_t index, LayerPool &pool, std::string &error);
+    abi::Status compute_passing(std::size_t index, LayerPool &pool, std::string &error);
+    void open_stream(std::size_t index, const LayerPool &pool);
+    abi::Status run_when_full();
     template <class Wait>
     bool timed(LayerPool &pool, Wait wait);
 
     ExpertCalls calls_;
     SlabSource &source_;
     std::size_t ring_bytes_;
-    std::unique_ptr<SlabStream> stream_;    // made when something passes through for the first time
+    std::unique_ptr<SlabStream> stream_;
     const LayerPool *stream_of_ = nullptr;  // compared, never followed
     std::uint64_t stream_event_ = 0;
 };

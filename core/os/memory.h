@@ -7,9 +7,11 @@
 
 namespace slotpool::os {
 
-// Page-aligned anonymous memory, asking for huge pages; nullptr when the system refuses. A child that this process forks does not
-// have it: a direct read that is going on while it forks could otherwise end in the child's copy of a page.
+// Page-aligned anonymous memory, asking for huge pages; nullptr when the system refuses.
 void *reserve_memory(std::size_t bytes);
+// For memory that is read into directly: a child that this process forks does not get it. A read that is going on while it forks
+// could otherwise end in the child's copy of a page.
+void keep_from_children(void *base, std::size_t bytes);
 // For both kinds, memory and addresses.
 void release_memory(void *base, std::size_t bytes);
 // Bytes of reserve_memory that nobody has touched yet: the system still counts them as available.

@@ -3,9 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
-#include <vector>
+#include <new>
 
 #include "os/memory.h"
 
@@ -24,11 +25,29 @@ Reserved &reserved() {
     return *all;
 }
 
-std::size_t untouched_bytes(void *base, std::size_t bytes) {
+bool note(void *base, std::size_t bytes) {
+    try {
+        const std::lock_guard<std::mutex> lock(reserved().mutex);
+        reserved().bytes[base] = bytes;
+        return true;
+    } catch (const std::bad_alloc &) {
+        return false;
+    }
+}
+
+// in steps, so that looking takes no memory to speak of
+std::size_t untouched_bytes(std::uint8_t *base, std::size_t bytes) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    std::vector<unsigned char> is_there((bytes + page - 1) / page);
-    if (mincore(base, bytes, is_there.data()) != 0) return 0;
-    return page * static_cast<std::size_t>(std::count_if(is_there.begin(), is_there.end(), [](unsigned char flags) { return (flags & 1) == 0; }));
+    std::array<unsigned char, 1 << 14> is_there;
+    std::size_t n_untouched = 0;
+    for (std::size_t begin = 0; begin < bytes; begin += is_there.size() * page) {
+        const std::size_t n_bytes = std::min(bytes - begin, is_there.size() * page);
+        if (mincore(base + begin, n_bytes, is_there.data()) != 0) return 0;
+        const auto n_pages = static_cast<std::ptrdiff_t>((n_bytes + page - 1) / page);
+        n_untouched += static_cast<std::size_t>(
+            std::count_if(is_there.begin(), is_there.begin() + n_pages, [](unsigned char flags) { return (flags & 1) == 0; }));
+    }
+    return n_untouched * page;
 }
 
 }  // namespace
@@ -38,11 +57,12 @@ void *reserve_memory(std::size_t bytes) {
     if (base == MAP_FAILED) return nullptr;
     // advice only: slots work on small pages too, a little slower
     madvise(base, bytes, MADV_HUGEPAGE);
-    madvise(base, bytes, MADV_DONTFORK);
-    const std::lock_guard<std::mutex> lock(reserved().mutex);
-    reserved().bytes[base] = bytes;
-    return base;
+    if (note(base, bytes)) return base;
+    munmap(base, bytes);
+    return nullptr;
 }
+
+void keep_from_children(void *base, std::size_t bytes) { madvise(base, bytes, MADV_DONTFORK); }
 
 void release_memory(void *base, std::size_t bytes) {
     {
@@ -55,7 +75,7 @@ void release_memory(void *base, std::size_t bytes) {
 std::uint64_t promised_memory() {
     const std::lock_guard<std::mutex> lock(reserved().mutex);
     std::uint64_t promised = 0;
-    for (const auto &[base, bytes] : reserved().bytes) promised += untouched_bytes(base, bytes);
+    for (const auto &[base, bytes] : reserved().bytes) promised += untouched_bytes(static_cast<std::uint8_t *>(base), bytes);
     return promised;
 }
 

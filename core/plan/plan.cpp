@@ -56,9 +56,9 @@ bool decimal(const std::string &word, double &out) {
     return static_cast<bool>(in >> out) && in.peek() == std::istringstream::traits_type::eof();
 }
 
-class Reader {
+class PlanReader {
    public:
-    Reader(Plan &plan, std::string &error) : plan_(plan), error_(error) {}
+    PlanReader(Plan &plan, std::string &error) : plan_(plan), error_(error) {}
 
     bool read(const std::string &text) {
         std::istringstream in(text);
@@ -254,7 +254,7 @@ bool parse_plan(const char *text, std::size_t n_bytes, Plan &plan, std::string &
         error = "Expected a plan of at most 16 MiB, found " + std::to_string(n_bytes) + " bytes";
         return false;
     }
-    return Reader(plan, error).read(std::string(text, n_bytes));
+    return PlanReader(plan, error).read(std::string(text, n_bytes));
 }
 
 }  // namespace slotpool

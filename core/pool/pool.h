@@ -27,7 +27,7 @@ struct Lookup {
 
 class Pool final : public PoolView {
    public:
-    // n_slots in [1, n_expert]. The policy must be made for the same numbers.
+    // n_slots in [0, n_expert]. The policy must be made for the same numbers.
     Pool(int n_expert, int n_slots, std::unique_ptr<Policy> policy);
 
     int n_expert() const { return n_expert_; }

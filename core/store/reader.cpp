@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "os/thread.h"
@@ -14,14 +13,6 @@ namespace {
 bool is_pending(const ReadRequest &request) {
     const int state = request.state.load(std::memory_order_acquire);
     return state == ReadRequest::kQueued || state == ReadRequest::kRunning;
-}
-
-void set_error(ReadRequest &request, const char *text) noexcept {
-    try {
-        request.error = text;
-    } catch (...) {
-        request.error = "out of memory";  // short enough to need none
-    }
 }
 
 std::string why(const char *text) noexcept {
@@ -46,7 +37,7 @@ std::string read_now(const ReadRequest &request, std::size_t begin, std::size_t 
         const std::size_t needed = request.needed > begin ? std::min(request.needed - begin, size) : 0;
         std::string error;
         if (request.file->read(request.to + begin, request.offset + begin, size, needed, error)) return {};
-        return error.empty() ? "the read failed" : error;
+        return error;
     } catch (const std::exception &thrown) {
         return why(thrown.what());
     } catch (...) {
@@ -61,7 +52,7 @@ Reader::Reader(int n_threads) {
     threads_.reserve(wanted);
     try {
         while (threads_.size() < wanted) threads_.push_back(os::start_thread([this] { work(); }));
-    } catch (const std::system_error &) {
+    } catch (...) {
         if (threads_.empty()) throw;  // fewer threads than wanted still read everything
     }
 }
@@ -72,10 +63,10 @@ Reader::~Reader() {
         is_closing_ = true;
         while (!queue_.empty()) {
             ReadRequest &request = *queue_.front();
-            set_error(request, "Expected the read to be served, found its reader closed");
+            request.error = why("Expected the read to be served, found its reader closed");
             request.is_broken = true;
             give_up_rest(request);
-            if (request.n_pieces == 0) request.state.store(ReadRequest::kFailed, std::memory_order_release);
+            if (request.n_running == 0) request.state.store(ReadRequest::kFailed, std::memory_order_release);
         }
     }
     is_work_.notify_all();
@@ -85,14 +76,14 @@ Reader::~Reader() {
 
 void Reader::submit(ReadRequest &request) {
     request.error.clear();
-    request.n_begun = request.n_pieces = 0;
+    request.begun_bytes = request.n_running = 0;
     request.is_broken = false;
     try {
         const std::lock_guard<std::mutex> lock(mutex_);
         queue_.push_back(&request);
         request.state.store(ReadRequest::kQueued, std::memory_order_relaxed);
     } catch (const std::bad_alloc &) {
-        set_error(request, "out of memory");
+        request.error = why("out of memory");
         request.state.store(ReadRequest::kFailed, std::memory_order_release);
         return;
     }
@@ -111,37 +102,37 @@ void Reader::cancel(ReadRequest &request) {
     if (is_pending(request)) {
         std::unique_lock<std::mutex> lock(mutex_);
         give_up_rest(request);
-        if (request.n_pieces > 0) is_done_.wait(lock, [&] { return !is_pending(request); });
+        if (request.n_running > 0) is_done_.wait(lock, [&] { return !is_pending(request); });
     }
     request.state.store(ReadRequest::kIdle, std::memory_order_release);
 }
 
 void Reader::give_up_rest(ReadRequest &request) {
-    request.n_begun = request.capacity;
+    request.begun_bytes = request.capacity;
     const auto place = std::find(queue_.begin(), queue_.end(), &request);
     if (place != queue_.end()) queue_.erase(place);
 }
 
 Reader::Piece Reader::take_piece() {
     ReadRequest &request = *queue_.front();
-    const Piece piece{&request, request.n_begun, std::min(piece_bytes(request), request.capacity - request.n_begun)};
+    const Piece piece{&request, request.begun_bytes, std::min(piece_bytes(request), request.capacity - request.begun_bytes)};
     request.state.store(ReadRequest::kRunning, std::memory_order_relaxed);
-    request.n_begun += piece.size;
-    request.n_pieces++;
-    if (request.n_begun == request.capacity) queue_.pop_front();
+    request.begun_bytes += piece.size;
+    request.n_running++;
+    if (request.begun_bytes == request.capacity) queue_.pop_front();
     return piece;
 }
 
 // The last touch of a request whose last piece this was: it may be gone after it.
 void Reader::end_piece(const Piece &piece, std::string error) {
     ReadRequest &request = *piece.request;
-    request.n_pieces--;
+    request.n_running--;
     if (!error.empty()) {
         if (!request.is_broken) request.error = std::move(error);
         request.is_broken = true;
         give_up_rest(request);
     }
-    if (request.n_pieces > 0 || request.n_begun < request.capacity) return;
+    if (request.n_running > 0 || request.begun_bytes < request.capacity) return;
     request.state.store(request.is_broken ? ReadRequest::kFailed : ReadRequest::kDone, std::memory_order_release);
     is_done_.notify_all();
 }

@@ -34,9 +34,9 @@ struct ReadRequest {
     std::string error{};  // one line, when it failed
 
     // The reader's own, under its lock.
-    std::size_t n_begun = 0;   // bytes whose reads have begun
-    std::size_t n_pieces = 0;  // being read now
-    bool is_broken = false;    // a piece failed
+    std::size_t begun_bytes = 0;  // whose reads have begun, or were given up
+    std::size_t n_running = 0;    // pieces that are being read
+    bool is_broken = false;       // a piece failed
 };
 
 class Reader {
@@ -50,7 +50,8 @@ class Reader {
     void submit(ReadRequest &request);
     // Waits until the request is done; false when it failed. A request that was never submitted counts as done.
     bool wait(ReadRequest &request);
-    // Takes the request out of the queue when nobody has begun it, else waits for it. Idle afterwards.
+    // Gives up the pieces that nobody has begun and waits for those that run. Idle afterwards. Whoever waits or cancels is one
+    // thread at a time.
     void cancel(ReadRequest &request);
 
    private:

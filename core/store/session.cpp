@@ -82,7 +82,7 @@ int Session::slots_of(int group) const {
 
 void Session::set_slots(const std::vector<int> &slots) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    slots_ = slots;
+    for (std::size_t group = 0; group < slots.size(); group++) slots_[group] = std::max(slots_[group], slots[group]);
 }
 
 std::uint64_t Session::reserve() const {

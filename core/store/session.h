@@ -66,7 +66,7 @@ class Session : public std::enable_shared_from_this<Session> {
     // Why a planned group is not pooled after all; empty when it is.
     std::string off_reason(int group) const;
     void switch_off(int group, const std::string &reason);
-    // The slots that a group really got, known once they are allocated; before that, and for a group that has none, as planned.
+    // The slots that a group really got, in the context that got the most of them; before any did, as planned.
     int slots_of(int group) const;
     void set_slots(const std::vector<int> &slots);
     // What will be taken before the slots are, over the plan's own number. Bytes.

@@ -101,21 +101,24 @@ void disk_memset_tensor(abi::Buffer *buffer, abi::Tensor *tensor, std::uint8_t v
 }
 
 // What the loader read must be what the plan's file has: a plan may be another model's, a file may be replaced while it loads.
-void compare(const StoredTensor &stored, const void *data, std::size_t offset, std::size_t size) {
+std::string difference(const StoredTensor &stored, const void *data, std::size_t offset, std::size_t size) {
     std::string error;
-    const std::unique_ptr<std::uint8_t[]> ours(new (std::nothrow) std::uint8_t[size]);
-    const bool is_read = ours && stored.session->files->read(stored, ours.get(), offset, size, error);
-    if (is_read && std::memcmp(ours.get(), data, size) == 0) return;
-    stored.session->set_distrust(is_read ? "Expected the experts of the model that was loaded, found others in the file of the plan - at " +
-                                               stored.planned->name + ". Was the file replaced, or is the plan another model's?"
-                                         : "Expected to read the experts of " + stored.planned->name + ", found: " + error);
+    const std::unique_ptr<std::uint8_t[]> ours(new std::uint8_t[size]);
+    if (!stored.session->files->read(stored, ours.get(), offset, size, error)) return error;
+    if (std::memcmp(ours.get(), data, size) == 0) return {};
+    return "Expected the experts of the model that was loaded, found others in the file of the plan - at " + stored.planned->name +
+           ". Load the model again, or make the plan again";
 }
 
 void disk_set_tensor(abi::Buffer *buffer, abi::Tensor *tensor, const void *data, std::size_t offset, std::size_t size) {
     const StoredTensor *stored = on_disk(buffer, tensor);
     if (stored == nullptr) return set_tensor(buffer, tensor, data, offset, size);
-    compare(*stored, data, offset, size);
     restore(tensor, *stored);
+    try {
+        stored->session->set_distrust(difference(*stored, data, offset, size));
+    } catch (const std::bad_alloc &) {
+        stored->session->set_distrust("no memory to compare");  // short enough to need none
+    }
 }
 
 // a copy of a whole expert tensor: nothing of ours asks for it, but whoever does gets the right bytes

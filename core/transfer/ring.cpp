@@ -11,7 +11,9 @@ std::size_t align_up(std::size_t n) { return (n + kPage - 1) / kPage * kPage; }
 
 }  // namespace
 
-Ring::Ring(std::size_t size) : size_(align_up(size)), base_(static_cast<std::uint8_t *>(os::reserve_memory(size_))) {}
+Ring::Ring(std::size_t size) : size_(align_up(size)), base_(static_cast<std::uint8_t *>(os::reserve_memory(size_))) {
+    if (base_ != nullptr) os::keep_from_children(base_, size_);
+}
 
 Ring::~Ring() {
     if (base_ != nullptr) os::release_memory(base_, size_);

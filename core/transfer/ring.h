@@ -20,7 +20,6 @@ class Ring {
     std::uint8_t *take(std::size_t bytes);
     // Gives back the oldest room.
     void give_back();
-    bool is_empty() const { return taken_.empty(); }
 
    private:
     struct Room {

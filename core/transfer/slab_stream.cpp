@@ -40,13 +40,13 @@ void SlabStream::plan_runs(std::size_t tensor, const std::vector<std::int32_t> &
 
 void SlabStream::read_ahead() {
     while (!planned_.empty()) {
-        SlabRun &run = *planned_.front();
-        const StoredTensor &tensor = *tensors_[run.tensor];
-        std::uint8_t *room = ring_.take(source_.room(tensor, run.n));
+        const StoredTensor &tensor = *tensors_[planned_.front()->tensor];
+        std::uint8_t *room = ring_.take(source_.room(tensor, planned_.front()->n));
         if (room == nullptr) return;
-        source_.begin(tensor, run.first, run.n, room, run.fetch);
-        coming_.push_back(std::move(planned_.front()));
+        coming_.push_back(std::move(planned_.front()));  // before it begins: what is being read must not be dropped unseen
         planned_.pop_front();
+        SlabRun &run = *coming_.back();
+        source_.begin(tensor, run.first, run.n, room, run.fetch);
     }
 }
 

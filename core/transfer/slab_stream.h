@@ -35,7 +35,6 @@ class SlabStream {
 
     // The tensor of the next run; -1 when nothing is left.
     int next_tensor() const { return coming_.empty() ? -1 : static_cast<int>(coming_.front()->tensor); }
-    bool is_ready() const { return source_.is_done(coming_.front()->fetch); }
     // Waits for the next run. nullptr and one line in `error` when it will not come.
     const SlabRun *wait(std::string &error);
     void done_with_run();  // its memory is the ring's again

@@ -39,6 +39,7 @@ std::unique_ptr<SlotMemory> SlotMemory::allocate(const abi::Api &api, abi::Devic
         return nullptr;
     }
     api.buffer_set_usage(memory->buffer_, abi::kUsageWeights);
+    if (tensors[0]->is_on_disk()) os::keep_from_children(memory->base_, memory->size_);
     for (std::size_t i = 0; i < tensors.size(); i++) {
         for (int slot = 0; slot < n_slots; slot++) memory->slabs_[i].push_back(memory->room(i, slot) + memory->shifts_[i]);
     }

@@ -13,7 +13,7 @@ Groups: TypeAlias = Sequence[Sequence[int]]
 """Slab sizes in bytes, by group and tensor."""
 MIN_RAIL = 64 * 2**20
 RAIL_SHARE = 50
-"""The rail of a RAM budget is the larger of MIN_RAIL and available / RAIL_SHARE, 2 % (docs/design.md, section 6)."""
+"""The rail of a RAM budget is the larger of MIN_RAIL and available / RAIL_SHARE, 2 % (docs/design/disk.md; the core has the same)."""
 BLOCK = 4096
 """Bytes. Offset, length and address of a direct read are multiples of the disk's block: 512 or, at most, this."""
 TAIL = 4096

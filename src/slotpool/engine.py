@@ -106,28 +106,17 @@ def is_registered() -> bool:
 
 @contextmanager
 def captured_log() -> Iterator[list[str]]:
-    """Collects the engine's error lines instead of printing them, for messages that would otherwise be lost.
-
-    An interrupt waits until the end of the block: one that is raised inside the callback would be lost in C.
-    """
+    """Collects the engine's error lines instead of printing them, for messages that would otherwise be lost."""
     lines: list[str] = []
-    before, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
-    llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
 
-    def collect(level: int, text: bytes, _: Any) -> None:
+    def collect(level: int, text: bytes, _: Callable[[], None]) -> None:
         if level == _ERROR_LEVEL:
             lines.append(text.decode("utf-8", "replace").strip())
         elif level == _CONTINUED_LEVEL and lines:
             lines[-1] += text.decode("utf-8", "replace").rstrip()
 
-    callback = llama_cpp.llama_log_callback(collect)
-    _callbacks.append(callback)
-    llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
-    with _interrupt_held():
-        try:
-            yield lines
-        finally:
-            llama_cpp.llama_log_set(before, data)
+    with _log_to(collect):
+        yield lines
 
 
 @contextmanager
@@ -135,25 +124,34 @@ def compute_buffers() -> Iterator[dict[bytes, int]]:
     """Collects the sizes of the compute buffers in host memory that are made within it, bytes by buffer type.
 
     The engine says them in its log and nowhere else; of one that is made again the last size counts.
-
-    Every line goes on to the callback that was there.
     """
     sizes: dict[bytes, int] = {}
-    before, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
-    llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
 
-    def watch(level: int, text: bytes, _: Any) -> None:
+    def watch(_: int, text: bytes, go_on: Callable[[], None]) -> None:
         found = _COMPUTE_BUFFER.findall(text)
         sizes.update((name, int(float(size) * (1 << 20))) for name, size in found if _HOST_BUFFER.search(name))
-        before(level, text, data)
+        go_on()
 
-    callback = llama_cpp.llama_log_callback(watch)
+    with _log_to(watch):
+        yield sizes
+
+
+@contextmanager
+def _log_to(collect: Callable[[int, bytes, Callable[[], None]], None]) -> Iterator[None]:
+    """Within it the engine's log goes to `collect(level, text, go_on)`; `go_on` hands the text to the callback that was there.
+
+    An interrupt waits until the end of the block: one that is raised inside the callback would be lost in C.
+    """
+    before, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
+    llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
+    callback = llama_cpp.llama_log_callback(lambda level, text, _: collect(level, text, lambda: before(level, text, data)))
     _callbacks.append(callback)
     llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
-    try:
-        yield sizes
-    finally:
-        llama_cpp.llama_log_set(before, data)
+    with _interrupt_held():
+        try:
+            yield
+        finally:
+            llama_cpp.llama_log_set(before, data)
 
 
 @contextmanager

@@ -459,6 +459,8 @@ class Reader:
 
     def __init__(self, n_threads: int) -> None:
         self._reader = core().slotpool_reader_new(n_threads)
+        if not self._reader:
+            raise SlotpoolError("expected the system to start a thread, found that it does not")
 
     def submit(self, file: File, offset: int, capacity: int, needed: int) -> Read:
         """Queues a read behind the others."""
@@ -473,7 +475,7 @@ class Reader:
         return read.bytes_read
 
     def cancel(self, read: Read) -> None:
-        """Takes the read out of the queue, or waits for it when it runs. Idle afterwards."""
+        """Gives up the pieces that nobody has begun and waits for those that run. Idle afterwards."""
         if self._reader:
             core().slotpool_reader_cancel(self._reader, read.handle)
 

@@ -69,6 +69,12 @@ def test_slots_that_are_said_to_fit_do_and_one_more_does_not(n_bytes: int, group
     assert budget.needed(groups, [n_slots + 1] * len(groups)) > n_bytes
 
 
+def test_rail_is_the_cores() -> None:
+    source = (Path(__file__).parents[2] / "core/dispatch/allotment.cpp").read_text()
+    assert f"kLeastRail = {budget.MIN_RAIL >> 20}U << 20;" in source
+    assert f"kRailShare = {budget.RAIL_SHARE};" in source
+
+
 def test_ring_is_as_long_as_the_cores() -> None:
     source = (Path(__file__).parents[2] / "core/transfer/slab_stream.cpp").read_text()
     assert f"kLeastRing = {budget.LEAST_RING >> 20}U << 20;" in source

@@ -1,0 +1,83 @@
+"""Experts on disk with every expert in a slot, against plain llama.cpp without repacking: what the disk tier costs where it is not needed.
+
+A SYN model with the shapes of gpt-oss-20b (width 2880, 4 of 32 experts, MXFP4), four layers of it, real text as input, all arms
+warm. Its slabs begin anywhere in a block of the disk, so every expert is a call of its own. Reach: >= 0.98x, generation and prompts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from benchmarks import record
+from benchmarks.arms import Arm, interleave
+from benchmarks.decode_resident import ratios
+from testkit import syn
+
+SPEC = syn.Spec(
+    arch="gpt-oss",
+    n_layer=4,
+    n_embd=2880,
+    n_ff_exp=1856,
+    n_expert=32,
+    n_expert_used=4,
+    n_head=45,
+    n_head_kv=9,
+    n_vocab=512,
+    n_ctx=2048,
+    types={"*": "MXFP4"},
+    dense_type="Q8_0",
+)
+N_PROMPT = 256
+N_ROUNDS = 30
+N_TOKENS = 24
+N_PROMPTS = 8
+THREADS = 2
+
+
+def run() -> dict[str, Any]:
+    """Measures, writes the record and returns it."""
+    text = list((resources.files("slotpool") / "data" / "prose.txt").read_bytes())
+    prompts = [text[start : start + N_PROMPT] for start in range(0, N_PROMPT * (N_PROMPTS + 2), N_PROMPT)]
+    warm = [token for prompt in prompts[:2] for token in prompt]
+    decodes = [text[start : start + N_TOKENS] for start in range(4000, 4000 + N_ROUNDS * N_TOKENS, N_TOKENS)]
+    rounds = [*({"decode": tokens} for tokens in decodes), *({"prompt": tokens} for tokens in prompts[2:])]
+    with tempfile.TemporaryDirectory() as folder:
+        model = syn.write(SPEC, Path(folder) / "gpt-oss-shapes.gguf")
+        common = {"n_ctx": 2048, "n_threads": THREADS, "n_threads_batch": THREADS}
+        arms = [
+            Arm("plain", model, {"slots": 0, "repack": False, **common}),
+            Arm("pool", model, {"slots": "all", "ram_budget": "auto", "repack": False, **common}),
+            Arm("plain, repacked", model, {"slots": 0, "repack": True, **common}, is_exact=False),
+        ]
+        interleave(arms, warm, rounds)
+    plain, pool, repacked = arms
+    against = {"ratio": ratios(plain, pool), "ratio_to_repacked": ratios(repacked, pool)}
+    found = {f"generation_{name}": record.spread(values[:N_ROUNDS]) for name, values in against.items()}
+    found |= {f"prompt_{name}": record.spread(values[N_ROUNDS:]) for name, values in against.items()}
+    stats = pool.answer["stats"]
+    return record.write(
+        "disk_resident",
+        model=repr(SPEC),
+        threads=THREADS,
+        tokens_per_round={"generation": N_TOKENS, "prompt": N_PROMPT},
+        seconds={arm.name: arm.seconds for arm in arms},
+        logits_equal=True,
+        lookups=stats["lookups"],
+        hit_rate=stats["generation"]["hit_rate"],
+        **found,
+    )
+
+
+def line(made: dict[str, Any]) -> str:
+    """The figure in one line."""
+    texts = []
+    for what in ("generation", "prompt"):
+        ratio, repacked = made[f"{what}_ratio"], made[f"{what}_ratio_to_repacked"]
+        texts.append(
+            f"{what} {ratio['median']:.3f}x of plain (rounds {ratio['low']:.3f} to {ratio['high']:.3f}), "
+            f"{repacked['median']:.3f}x of plain with repacked experts"
+        )
+    return f"experts on disk, every expert in a slot: {'; '.join(texts)}; hit rate {made['hit_rate']:.3f}, logits equal"
