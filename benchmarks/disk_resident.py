@@ -2,6 +2,8 @@
 
 A SYN model with the shapes of gpt-oss-20b (width 2880, 4 of 32 experts, MXFP4), four layers of it, real text as input, all arms
 warm. Its slabs begin anywhere in a block of the disk, so every expert is a call of its own. Reach: >= 0.98x, generation and prompts.
+
+Arms are started several times: where a process gets its memory moves its speed by more than what is measured here.
 """
 
 from __future__ import annotations
@@ -31,44 +33,50 @@ SPEC = syn.Spec(
     dense_type="Q8_0",
 )
 N_PROMPT = 256
-N_ROUNDS = 30
+N_STARTS = 6
+N_ROUNDS = 6
 N_TOKENS = 24
-N_PROMPTS = 8
+N_PROMPTS = 1
 THREADS = 2
 
 
 def run() -> dict[str, Any]:
     """Measures, writes the record and returns it."""
     text = list((resources.files("slotpool") / "data" / "prose.txt").read_bytes())
-    prompts = [text[start : start + N_PROMPT] for start in range(0, N_PROMPT * (N_PROMPTS + 2), N_PROMPT)]
-    warm = [token for prompt in prompts[:2] for token in prompt]
-    decodes = [text[start : start + N_TOKENS] for start in range(4000, 4000 + N_ROUNDS * N_TOKENS, N_TOKENS)]
-    rounds = [*({"decode": tokens} for tokens in decodes), *({"prompt": tokens} for tokens in prompts[2:])]
     with tempfile.TemporaryDirectory() as folder:
         model = syn.write(SPEC, Path(folder) / "gpt-oss-shapes.gguf")
-        common = {"n_ctx": 2048, "n_threads": THREADS, "n_threads_batch": THREADS}
-        arms = [
-            Arm("plain", model, {"slots": 0, "repack": False, **common}),
-            Arm("pool", model, {"slots": "all", "ram_budget": "auto", "repack": False, **common}),
-            Arm("plain, repacked", model, {"slots": 0, "repack": True, **common}, is_exact=False),
-        ]
-        interleave(arms, warm, rounds)
-    plain, pool, repacked = arms
-    against = {"ratio": ratios(plain, pool), "ratio_to_repacked": ratios(repacked, pool)}
-    found = {f"generation_{name}": record.spread(values[:N_ROUNDS]) for name, values in against.items()}
-    found |= {f"prompt_{name}": record.spread(values[N_ROUNDS:]) for name, values in against.items()}
-    stats = pool.answer["stats"]
+        starts = [_start(model, text[number * 2000 :]) for number in range(N_STARTS)]
+    found: dict[str, Any] = {}
+    for name, index in (("ratio", 0), ("ratio_to_repacked", 2)):
+        values = [ratios(arms[index], arms[1]) for arms in starts]
+        found[f"generation_{name}"] = record.spread([one for mine in values for one in mine[:N_ROUNDS]])
+        found[f"prompt_{name}"] = record.spread([one for mine in values for one in mine[N_ROUNDS:]])
     return record.write(
         "disk_resident",
         model=repr(SPEC),
         threads=THREADS,
         tokens_per_round={"generation": N_TOKENS, "prompt": N_PROMPT},
-        seconds={arm.name: arm.seconds for arm in arms},
+        seconds=[{arm.name: arm.seconds for arm in arms} for arms in starts],
         logits_equal=True,
-        lookups=stats["lookups"],
-        hit_rate=stats["generation"]["hit_rate"],
+        lookups=sum(arms[1].answer["stats"]["lookups"] for arms in starts),
+        hit_rate=min(arms[1].answer["stats"]["generation"]["hit_rate"] for arms in starts),
         **found,
     )
+
+
+def _start(model: Path, text: list[int]) -> list[Arm]:
+    """Fresh arms, warmed by two prompts, that took their rounds: plain, pool, plain with repacked experts."""
+    prompts = [text[start : start + N_PROMPT] for start in range(0, N_PROMPT * (N_PROMPTS + 2), N_PROMPT)]
+    decodes = [text[start : start + N_TOKENS] for start in range(1000, 1000 + N_ROUNDS * N_TOKENS, N_TOKENS)]
+    common = {"n_ctx": 2048, "n_threads": THREADS, "n_threads_batch": THREADS}
+    arms = [
+        Arm("plain", model, {"slots": 0, "repack": False, **common}),
+        Arm("pool", model, {"slots": "all", "ram_budget": "auto", "repack": False, **common}),
+        Arm("plain, repacked", model, {"slots": 0, "repack": True, **common}, is_exact=False),
+    ]
+    rounds = [*({"decode": tokens} for tokens in decodes), *({"prompt": tokens} for tokens in prompts[2:])]
+    interleave(arms, [token for prompt in prompts[:2] for token in prompt], rounds)
+    return arms
 
 
 def line(made: dict[str, Any]) -> str:
