@@ -138,7 +138,7 @@ abi::Status Dispatch::serve(abi::Tensor *node, const StoredTensor &stored, Layer
         add(node);
         return abi::Status::success;
     }
-    if (!pool.has_slot_tensor(index)) {
+    if (!pool.is_at_stride(index)) {
         if (!pool.has_a_row_each()) return compute_in_parts(node, index, pool);
         parts_->hand_over(*node, index, pool, routing_, pending_);
         return abi::Status::success;

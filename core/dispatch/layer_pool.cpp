@@ -4,6 +4,12 @@
 #include <numeric>
 
 namespace slotpool {
+namespace {
+
+// An expert that was hit so often stays: moving its slab (a millisecond a few megabytes) pays then, and is rare.
+constexpr std::uint32_t kHitsToSettle = 32;
+
+}  // namespace
 
 std::unique_ptr<LayerPool> LayerPool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
                                            SlabSource &source, GroupCounts &counts, std::string &error) {
@@ -22,6 +28,7 @@ LayerPool::LayerPool(const StoredTensors &tensors, const PlannedGroup &group, in
       pool_(group.n_expert, n_slots, make_policy(plan.policy, plan.decay, group.n_expert, n_slots)),
       counts_(counts),
       event_served_(tensors.size(), true),
+      n_hits_(static_cast<std::size_t>(n_slots), 0),
       slot_of_expert_(static_cast<std::size_t>(group.n_expert), kNone),
       order_(tensors.size()) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -102,7 +109,10 @@ void LayerPool::fetch_misses() {
     n_fetched_ = 0;
     for (std::size_t i = 0; i < lookups_.size(); i++) {
         if (lookups_[i].slot == kNone) passing_.push_back(lookups_[i].expert);
-        if (lookups_[i].is_hit || lookups_[i].slot == kNone) continue;
+        if (lookups_[i].slot == kNone) continue;
+        std::uint32_t &n_hits = n_hits_[static_cast<std::size_t>(lookups_[i].slot)];
+        n_hits = lookups_[i].is_hit ? std::min(n_hits + 1, kHitsToSettle) : 0;
+        if (lookups_[i].is_hit) continue;
         memory_->poison(lookups_[i].slot);
         fetch_of_[i] = static_cast<std::int32_t>(n_fetched_++);
     }
@@ -133,6 +143,19 @@ bool LayerPool::is_in_slots(std::size_t index) {
         if (is_arriving(index, i) || !wait(index, i, error)) return false;
     }
     return true;
+}
+
+bool LayerPool::is_at_stride(std::size_t index) {
+    bool may_move = true;
+    bool is_at_stride = true;
+    for (const Lookup &lookup : lookups_) {
+        if (memory_->is_at_stride(index, lookup.slot)) continue;
+        const bool moves = may_move && n_hits_[static_cast<std::size_t>(lookup.slot)] >= kHitsToSettle;
+        if (moves) memory_->move_to_stride(index, lookup.slot);
+        may_move = may_move && !moves;
+        is_at_stride = is_at_stride && moves;
+    }
+    return is_at_stride;
 }
 
 std::vector<std::size_t> LayerPool::order_from(std::size_t index) const { return {std::find(order_.begin(), order_.end(), index), order_.end()}; }

@@ -35,8 +35,9 @@ class LayerPool {
     int index_of(const StoredTensor &stored) const;
     // True when every expert of the event is in a slot, its slab of the tensor complete.
     bool is_in_slots(std::size_t index);
-    // True when a stride finds these slabs, so that one call of the kernel serves all.
-    bool has_slot_tensor(std::size_t index) const { return memory_->has_slot_tensor(index); }
+    // True when a stride finds these slabs, so that one call of the kernel serves all. Slabs that stay are brought there, one an
+    // event: a call per expert costs more than moving it once.
+    bool is_at_stride(std::size_t index);
     bool has_a_row_each() const { return lookups_.size() == event_.ids.size(); }
     // The weight with its experts in slots, and the slot of every row of the event: I32 [n_used, n_tokens].
     abi::Tensor *slot_tensor(std::size_t index) { return &slot_tensors_[index]; }
@@ -95,6 +96,7 @@ class LayerPool {
     std::vector<std::int32_t> fetch_of_;           // by lookup: its number among the event's misses that got a slot, or kNone
     std::vector<std::unique_ptr<Fetch>> fetches_;  // by that number and tensor; addresses stay while reads run
     std::size_t n_fetched_ = 0;                    // misses of the event that are on their way or there, not yet published
+    std::vector<std::uint32_t> n_hits_;            // by slot, since it was filled
     std::vector<std::int32_t> passing_;
     std::vector<std::int32_t> slot_ids_;
     std::vector<std::int32_t> slot_of_expert_;  // scratch, valid for the event's experts

@@ -19,8 +19,7 @@ SlotMemory::SlotMemory(const abi::Api &api, const StoredTensors &tensors, const 
     : api_(api), tensors_(tensors), n_slots_(n_slots), poison_(poison) {
     for (const auto &tensor : tensors_) {
         std::size_t shift = 0;
-        is_even_.push_back(source.is_even(*tensor, shift));
-        shifts_.push_back(shift);
+        shifts_.push_back(source.is_even(*tensor, shift) ? shift : 0);
         strides_.push_back(source.room(*tensor, 1));
         offsets_.push_back(size_);
         slabs_.emplace_back();
@@ -59,6 +58,12 @@ std::uint8_t *SlotMemory::room(std::size_t index, int slot) const {
 void SlotMemory::poison(int slot) {
     if (!poison_) return;
     for (std::size_t i = 0; i < tensors_.size(); i++) std::memset(room(i, slot), kPoison, strides_[i]);
+}
+
+void SlotMemory::move_to_stride(std::size_t index, int slot) {
+    std::uint8_t *place = room(index, slot) + shifts_[index];
+    std::memmove(place, slab(index, slot), tensors_[index]->slab_bytes);
+    set_slab(index, slot, place);
 }
 
 abi::Tensor SlotMemory::slot_tensor(std::size_t index) const {

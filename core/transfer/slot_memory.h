@@ -30,10 +30,11 @@ class SlotMemory {
     // With poison on: overwrites the slot so that a stale read becomes NaN.
     void poison(int slot);
 
-    // A tensor like the stored one, with its experts in slots: [ne0, ne1, n_slots]. Only where every slab begins equally far
-    // into its room (has_slot_tensor); elsewhere the kernel cannot find slot i by a stride.
-    bool has_slot_tensor(std::size_t index) const { return is_even_[index]; }
+    // A tensor like the stored one, with its experts in slots: [ne0, ne1, n_slots]. It finds a slab that begins as far into its room as
+    // its stride says.
     abi::Tensor slot_tensor(std::size_t index) const;
+    bool is_at_stride(std::size_t index, int slot) const { return slab(index, slot) == room(index, slot) + shifts_[index]; }
+    void move_to_stride(std::size_t index, int slot);
     // A tensor like the stored one, with the one expert whose slab is at `slab`.
     abi::Tensor expert_tensor(std::size_t index, const std::uint8_t *slab) const;
 
@@ -43,9 +44,8 @@ class SlotMemory {
     const abi::Api &api_;
     StoredTensors tensors_;
     std::vector<std::size_t> offsets_;
-    std::vector<std::size_t> strides_;  // bytes from room to room, by tensor
-    std::vector<std::size_t> shifts_;   // by tensor, where it is even
-    std::vector<bool> is_even_;
+    std::vector<std::size_t> strides_;                // bytes from room to room, by tensor
+    std::vector<std::size_t> shifts_;                 // by tensor: how far into its room the stride expects a slab
     std::vector<std::vector<std::uint8_t *>> slabs_;  // by tensor and slot
     int n_slots_;
     bool poison_;

@@ -177,3 +177,13 @@ def test_a_plan_of_another_model_is_noticed(model_file: Callable[[syn.Spec], Pat
             with pytest.raises(EngineError):
                 model.run(steps_of((1,)))
             assert "Expected the experts of the model that was loaded, found others" in model.session.take_failure()
+
+
+@pytest.mark.parametrize("slots", [7, 16])
+def test_slabs_that_stay_are_brought_to_the_stride(oracle: Oracle, model_file: Callable[[syn.Spec], Path], slots: int) -> None:
+    """Experts that were hit 32 times move in their slots, one an event; what is computed stays the same, all along and for prompts after."""
+    path = model_file(ODD)
+    singles = tuple((token,) for _ in range(30) for token in (3, 9, 14, 3, 70, 3))
+    steps = steps_of(*singles, (3, 9, 14), PROMPT, (1, 2, 3), *singles[:20])
+    counts = check_pooled(oracle, path, plan_of(path, slots, on_disk=True), steps, Setup(load_mode="none", n_ubatch=80))
+    assert counts[0].generation.hits > 4 * 32
