@@ -10,29 +10,17 @@ Arms are started several times: where a process gets its memory moves its speed 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from benchmarks import record
+from benchmarks import disk_tier, record
 from benchmarks.arms import Arm, interleave
 from benchmarks.decode_resident import ratios
 from testkit import syn
 
-SPEC = syn.Spec(
-    arch="gpt-oss",
-    n_layer=4,
-    n_embd=2880,
-    n_ff_exp=1856,
-    n_expert=32,
-    n_expert_used=4,
-    n_head=45,
-    n_head_kv=9,
-    n_vocab=512,
-    n_ctx=2048,
-    types={"*": "MXFP4"},
-    dense_type="Q8_0",
-)
+SPEC = replace(disk_tier.SPEC, n_layer=4, n_vocab=512, n_ctx=2048)
 N_PROMPT = 256
 N_STARTS = 4
 N_ROUNDS = 8

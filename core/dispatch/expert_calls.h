@@ -31,7 +31,7 @@ class ExpertCalls {
     // Puts what was added, experts of a single row all, at the end of `nodes` instead. They are valid until reset().
     void hand_over(std::vector<abi::Tensor *> &nodes);
     // Nobody needs what was handed over any more.
-    void reset() { n_calls_ = n_done_ = 0; }
+    void reset() { n_calls_ = n_done_ = n_scratch_ = 0; }
 
    private:
     struct Call {

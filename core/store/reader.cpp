@@ -37,7 +37,7 @@ std::string read_now(const ReadRequest &request, std::size_t begin, std::size_t 
         const std::size_t needed = request.needed > begin ? std::min(request.needed - begin, size) : 0;
         std::string error;
         if (request.file->read(request.to + begin, request.offset + begin, size, needed, error)) return {};
-        return error;
+        return error.empty() ? why("Expected the bytes of a read, found none and no reason") : error;  // empty would mean that it is read
     } catch (const std::exception &thrown) {
         return why(thrown.what());
     } catch (...) {
