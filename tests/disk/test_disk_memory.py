@@ -114,7 +114,7 @@ def test_a_cap_that_leaves_room_for_no_slot_is_slow_and_right(
 def test_a_cap_without_room_for_experts_on_their_way_fails_the_request(
     group: tuple[Path, str], large: Path, small: Path, run_child: RunChild
 ) -> None:
-    found = run_child(IN_GROUP, *group, large, small, CAP, 20)  # less than the ring
+    found = run_child(IN_GROUP, *group, large, small, CAP, 42)  # less than the ring and what loading takes
     assert re.match(r"Expected at least \d+ bytes of memory for experts on their way from disk, found \d+\.", found["failed"])
 
 
