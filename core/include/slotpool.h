@@ -1,4 +1,4 @@
-// The C interface of the core: the only door, used by slotpool/native.py alone.
+// The C interface of the core: the only door, used by slotpool/native alone.
 //
 // Text results: the function copies at most `size` bytes with the terminating zero into `text`.
 #pragma once
@@ -12,7 +12,7 @@ extern "C" {
 
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
-// Interface number: native.py refuses a core with another one.
+// Interface number: slotpool.native refuses a core with another one.
 #define SLOTPOOL_INTERFACE 3
 
 SLOTPOOL_API int slotpool_interface(void);

@@ -41,7 +41,7 @@ def ask(library, lie):
 
 ggml, library, *lies = sys.argv[1:]
 ctypes.CDLL(ggml)  # first: the real ggml then calls its own functions, not the stub's
-native.core()
+native.library.load()
 print(json.dumps({lie: ask(library, lie) for lie in lies}))
 """
 """Asks the core about a library that tells each lie, in a fork of its own: {lie: [text, wait status]}."""

@@ -44,11 +44,11 @@ def fresh_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], Non
     """fresh_core(path) makes slotpool.native load the core at `path`, as at its first use."""
 
     def use(path: Path) -> None:
-        monkeypatch.setattr(native, "CORE_PATH", path)
-        native.core.cache_clear()
+        monkeypatch.setattr(native.library, "CORE_PATH", path)
+        native.library.load.cache_clear()
 
     yield use
-    native.core.cache_clear()
+    native.library.load.cache_clear()
 
 
 @pytest.fixture
@@ -88,7 +88,9 @@ def test_another_op_table_is_refused_with_the_cores_line(result_of: Callable[...
 def test_a_core_of_another_interface_is_refused(
     compile_cpp: Callable[..., Path], fresh_core: Callable[[Path], None], tiny: Any, tmp_path: Path
 ) -> None:
-    path = other_core(compile_cpp, tmp_path, {name for name, *_ in native._FUNCTIONS})
+    path = other_core(
+        compile_cpp, tmp_path, {name for room in (native.library, native.memory, native.session) for name, *_ in room._FUNCTIONS}
+    )
     fresh_core(path)
     with pytest.raises(slotpool.SlotpoolError) as caught:
         slotpool.load(tiny.model, 4, n_ctx=64)

@@ -79,7 +79,7 @@ def test_read_anywhere_writes_nothing_around_its_bytes(path: Path) -> None:
         memory = (ctypes.c_char * (3 * PAGE))(*b"\xee" * (3 * PAGE))
         begin = -ctypes.addressof(memory) % PAGE + misalignment
         text = ctypes.create_string_buffer(100)
-        assert native.core().slotpool_file_read_anywhere(file._file, ctypes.addressof(memory) + begin, 700, 1000, text, 100)
+        assert native.io.core().slotpool_file_read_anywhere(file._file, ctypes.addressof(memory) + begin, 700, 1000, text, 100)
         assert bytes(memory) == b"\xee" * begin + DATA[700:1700] + b"\xee" * (3 * PAGE - begin - 1000)
 
 

@@ -41,8 +41,8 @@ ROOMS = [
 NEED_NO_ENGINE = set(ROOMS[: ROOMS.index("engine")])
 ENGINE_ROOMS = {"engine", "generation", "loading", "cli"}
 """`generation` drives any llama_cpp.Llama, pooled or not, so it knows the engine and nothing of pools."""
-CTYPES_FILES = {"native.py", "engine.py"}
-"""`native.py` is the only door to the core; `engine.py` reads the engine's own handle."""
+CTYPES_ROOMS = {"native", "engine"}
+"""`native` is the only door to the core; `engine` reads the engine's own handle."""
 
 CORE_ROOMS = ["os", "abi", "stats", "trace", "plan", "policy", "pool", "store", "transfer", "dispatch", "backend", "door"]
 """The rooms of the core from left to right: a room includes only rooms to its left, and the registry, the one global ggml requires."""
@@ -120,8 +120,8 @@ def only_engine_rooms_import_llama_cpp(root: Path) -> Iterator[str]:
 
 
 def only_the_doors_import_ctypes(root: Path) -> Iterator[str]:
-    for _, name, tree in modules(root):
-        if name not in CTYPES_FILES:
+    for room, name, tree in modules(root):
+        if room not in CTYPES_ROOMS:
             yield from (f"{name} imports {other}" for other in imported(tree) if other.split(".")[0] in {"ctypes", "_ctypes", "cffi"})
 
 

@@ -389,12 +389,12 @@ def test_machine_of_a_system_that_does_not_say_is_what_psutil_finds(monkeypatch:
 
 
 def test_machine_can_be_read_without_a_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    native.core.cache_clear()
-    monkeypatch.setattr(native, "CORE_PATH", tmp_path / "none.so")
+    native.library.load.cache_clear()
+    monkeypatch.setattr(native.library, "CORE_PATH", tmp_path / "none.so")
     try:
         assert machine.read().ram_limited_by == "system"
     finally:
-        native.core.cache_clear()
+        native.library.load.cache_clear()
 
 
 def test_doctor_names_the_control_group_that_limits(monkeypatch: pytest.MonkeyPatch) -> None:

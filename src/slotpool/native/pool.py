@@ -1,0 +1,119 @@
+"""The core's slot table and policy alone, without bytes: for the simulator, benchmarks and property tests."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slotpool.errors import SlotpoolError
+from slotpool.native.library import Functions, declared
+
+
+class _Lookup(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int32) for name in ("expert", "slot", "evicted", "n_rows", "is_hit"))
+
+
+# name, result, arguments
+_FUNCTIONS: Functions = (
+    ("slotpool_pool_new", ctypes.c_void_p, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_double)),
+    ("slotpool_pool_free", None, (ctypes.c_void_p,)),
+    (
+        "slotpool_pool_event",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
+    ),
+    (
+        "slotpool_pool_pass",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
+    ),
+    ("slotpool_pool_find", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_publish", None, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_abandon", None, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_evict", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_pin", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_unpin", None, (ctypes.c_void_p, ctypes.c_int)),
+    ("slotpool_pool_replay", ctypes.c_int64, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)),
+)
+core = declared(_FUNCTIONS)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What an event found for one distinct expert: its slot (-1: none could be taken), whom it displaced (-1: nobody)."""
+
+    expert: int
+    slot: int
+    evicted: int
+    n_rows: int
+    is_hit: bool
+
+
+class Pool:
+    """The core's slot table and policy alone, without bytes: for the simulator, benchmarks and property tests."""
+
+    def __init__(self, n_expert: int, n_slots: int, policy: str, decay: float = 0.97) -> None:
+        in_range = 1 <= n_slots <= n_expert < 2**31  # ctypes would cut a number to 32 bits
+        self._pool = core().slotpool_pool_new(n_expert, n_slots, policy.encode(), decay) if in_range else None
+        if not self._pool:
+            raise SlotpoolError(
+                f"expected policy lru or decay, 1 to n_expert slots and a decay in (0, 1], "
+                f'found "{policy}", {n_slots} slots of {n_expert}, {decay}'
+            )
+        self._n_expert = n_expert
+
+    def event(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
+        """One event: `ids` in (token, k) order. With `publish` admitted slots are complete at once. ValueError on an id out of range."""
+        return self._ask(core().slotpool_pool_event, ids, publish)
+
+    def passing(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
+        """As `event`, for an event too large for the slots: it fills free ones and evicts nobody."""
+        return self._ask(core().slotpool_pool_pass, ids, publish)
+
+    def _ask(self, question: Callable[..., int], ids: Sequence[int], publish: bool) -> list[Lookup]:
+        out = (_Lookup * self._n_expert)()
+        try:
+            rows = array("i", ids)  # ctypes would cut an id to 32 bits
+            n_found = question(self._pool, rows.buffer_info()[0], len(ids), int(publish), out, self._n_expert)
+        except OverflowError:
+            n_found = -1
+        if n_found < 0:
+            raise ValueError(f"expected expert ids from 0 to {self._n_expert - 1}, found one outside")
+        return [Lookup(one.expert, one.slot, one.evicted, one.n_rows, bool(one.is_hit)) for one in out[:n_found]]
+
+    def replay(self, address: int, n_events: int, n_used: int) -> int:
+        """Hits of `n_events` events of `n_used` int32 ids each, contiguous in memory from `address`. ValueError on an id out of range."""
+        hits = int(core().slotpool_pool_replay(self._pool, address, n_events, n_used))
+        if hits < 0:
+            raise ValueError(f"expected expert ids from 0 to {self._n_expert - 1}, found one outside")
+        return hits
+
+    def find(self, expert: int) -> int:
+        """Slot that holds the expert's bytes, -1 when none does."""
+        return int(core().slotpool_pool_find(self._pool, expert))
+
+    def publish(self, slot: int) -> None:
+        """The slot's bytes are there."""
+        core().slotpool_pool_publish(self._pool, slot)
+
+    def abandon(self, slot: int) -> None:
+        """The slot's bytes will not come: it is free again."""
+        core().slotpool_pool_abandon(self._pool, slot)
+
+    def evict(self, expert: int) -> bool:
+        """Frees the expert's slot. False when it is not resident, pinned or being filled."""
+        return bool(core().slotpool_pool_evict(self._pool, expert))
+
+    def pin(self, expert: int) -> bool:
+        """Keeps a resident expert from being evicted. False when it is not resident."""
+        return bool(core().slotpool_pool_pin(self._pool, expert))
+
+    def unpin(self, expert: int) -> None:
+        """Undoes pin()."""
+        core().slotpool_pool_unpin(self._pool, expert)
+
+    def __del__(self) -> None:
+        if getattr(self, "_pool", None):
+            core().slotpool_pool_free(self._pool)

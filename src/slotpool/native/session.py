@@ -1,0 +1,165 @@
+"""Sessions of the core: one model under one plan, its counters and why it failed."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+
+from slotpool.errors import SlotpoolError
+from slotpool.native.library import TEXT_BYTES, Functions, declared, decoded, encoded
+
+_PHASE_FIELDS = ("events", "lookups", "hits", "misses", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied", "bytes_saved", "wait_ns")
+
+
+class _Phase(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in _PHASE_FIELDS)
+
+
+class _Group(ctypes.Structure):
+    _fields_ = (
+        ("layer", ctypes.c_int32),
+        ("slots", ctypes.c_int32),
+        ("n_expert", ctypes.c_int32),
+        ("n_tensors", ctypes.c_int32),
+        ("slab_bytes", ctypes.c_uint64),
+        ("refused", ctypes.c_uint64),
+        ("generation", _Phase),
+        ("prompt", _Phase),
+        ("pass_", ctypes.c_char * 16),
+        ("device", ctypes.c_char * 64),
+    )
+
+
+# name, result, arguments
+_FUNCTIONS: Functions = (
+    ("slotpool_session_open", ctypes.c_int, (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_loaded", None, ()),
+    ("slotpool_session_close", None, (ctypes.c_int,)),
+    ("slotpool_session_is_stored", ctypes.c_int, (ctypes.c_int, ctypes.c_char_p)),
+    ("slotpool_session_take_failure", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_add_reserve", None, (ctypes.c_int, ctypes.c_uint64)),
+    ("slotpool_session_why_buffered", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_off_reason", None, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
+    ("slotpool_session_reset_stats", None, (ctypes.c_int,)),
+    ("slotpool_session_corrupt", ctypes.c_int, (ctypes.c_int, ctypes.c_int, ctypes.c_int)),
+)
+core = declared(_FUNCTIONS)
+
+
+@dataclass(frozen=True)
+class PhaseCounts:
+    """Counters of one phase. Lookups are distinct experts per event, rows are (token, k) pairs, bytes are slabs of all tensors.
+
+    `wait_ns`: nanoseconds that the computing thread waited for slabs.
+    """
+
+    events: int = 0
+    lookups: int = 0
+    hits: int = 0
+    misses: int = 0
+    rows_hit: int = 0
+    rows_copy: int = 0
+    rows_cpu: int = 0
+    bytes_copied: int = 0
+    bytes_saved: int = 0
+    wait_ns: int = field(default=0, compare=False)  # a time: no two runs have the same
+
+    def __add__(self, other: PhaseCounts) -> PhaseCounts:
+        return PhaseCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """Counters of one group (the expert tensors of a layer that share a routing), summed over the session's contexts."""
+
+    layer: int
+    pass_: str
+    device: str
+    slots: int
+    n_expert: int
+    n_tensors: int
+    slab_bytes: int
+    refused: int
+    generation: PhaseCounts
+    prompt: PhaseCounts
+
+
+class Session:
+    """One model under one plan, as the core sees it. Open while the model and its first context are being made."""
+
+    def __init__(self, plan: str) -> None:
+        """Raises SlotpoolError when the core does not take the plan's text."""
+        text = ctypes.create_string_buffer(TEXT_BYTES)
+        plan_text = encoded(plan)
+        self.number = int(core().slotpool_session_open(plan_text, len(plan_text), text, TEXT_BYTES))
+        if self.number == 0:
+            raise SlotpoolError(decoded(text))
+
+    def loaded(self) -> None:
+        """The model and its context are there: what is made from now on belongs to nobody."""
+        core().slotpool_session_loaded()
+
+    def close(self) -> None:
+        """Forgets the session; its memory goes with the model and the context."""
+        core().slotpool_session_close(self.number)
+
+    def is_stored(self, tensor: str) -> bool:
+        """Whether the loader put this expert tensor into the store."""
+        return bool(core().slotpool_session_is_stored(self.number, tensor.encode()))
+
+    def take_failure(self) -> str:
+        """Why the last request failed, told once; empty when the pool did not make it fail."""
+        text = ctypes.create_string_buffer(TEXT_BYTES)
+        core().slotpool_session_take_failure(self.number, text, TEXT_BYTES)
+        return decoded(text)
+
+    def add_reserve(self, n_bytes: int) -> None:
+        """Bytes that will be taken before slots of experts on disk are allocated, and do not count as taken yet (compute buffers)."""
+        core().slotpool_session_add_reserve(self.number, n_bytes)
+
+    def why_buffered(self) -> str:
+        """Why experts on disk are not read directly; empty when they are, or are not on disk."""
+        text = ctypes.create_string_buffer(TEXT_BYTES)
+        core().slotpool_session_why_buffered(self.number, text, TEXT_BYTES)
+        return decoded(text)
+
+    def off_reason(self, group: int) -> str:
+        """Why a planned group is not pooled after all; empty when it is."""
+        text = ctypes.create_string_buffer(TEXT_BYTES)
+        core().slotpool_session_off_reason(self.number, group, text, TEXT_BYTES)
+        return decoded(text)
+
+    def counts(self) -> list[GroupCounts]:
+        """The counters of every planned group. Empty once the session is closed."""
+        n_groups = core().slotpool_session_stats(self.number, None, 0)
+        groups = (_Group * n_groups)()
+        core().slotpool_session_stats(self.number, groups, n_groups)
+        return [_group(group) for group in groups]
+
+    def reset_counts(self) -> None:
+        """Sets all counters to zero; the pool keeps what it holds."""
+        core().slotpool_session_reset_stats(self.number)
+
+    def corrupt(self, group: int, *, swap_slots: bool) -> int:
+        """Damages a group's pool on purpose: a wrong slot map, or one changed byte in each slot. Returns the slots touched."""
+        return int(core().slotpool_session_corrupt(self.number, group, 0 if swap_slots else 1))
+
+
+def _phase(phase: _Phase) -> PhaseCounts:
+    return PhaseCounts(**{name: getattr(phase, name) for name in _PHASE_FIELDS})
+
+
+def _group(group: _Group) -> GroupCounts:
+    return GroupCounts(
+        layer=group.layer,
+        pass_=group.pass_.decode("utf-8", "replace"),
+        device=group.device.decode("utf-8", "replace"),  # may be cut in the middle of a character
+        slots=group.slots,
+        n_expert=group.n_expert,
+        n_tensors=group.n_tensors,
+        slab_bytes=group.slab_bytes,
+        refused=group.refused,
+        generation=_phase(group.generation),
+        prompt=_phase(group.prompt),
+    )
