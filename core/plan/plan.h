@@ -15,6 +15,14 @@
 //
 // Either all tensors have a file or none has.
 //
+// Devices other than the CPU come before the groups that may use them. A group's device is CPU, one of these, or auto: the device on
+// which its layer's router lies. `slots` is the most an expert tensor gets there; 0 is none.
+//
+//   device CUDA0 slots=48 budget=auto rail=1073741824      bytes or auto; rail stays free on the device
+//   misses auto background                misses copy|cpu|auto|frozen [background|settled]
+//
+// settled: what was admitted is complete before the layer's next event begins (tests, and comparing with the reference pool).
+//
 // A group is the expert tensors of one layer that share a routing; its tensors follow it. slab is in bytes. Lines that begin
 // with # are comments. Whatever is not known here is rejected with the line it stands in.
 #pragma once
@@ -44,6 +52,18 @@ struct PlannedFile {
     std::int64_t mtime_ns = 0;
 };
 
+// A device other than the CPU that may hold slots. Bytes.
+struct PlannedDevice {
+    std::string name;
+    int slots = 0;  // the most an expert tensor gets
+    bool is_budget_auto = true;
+    std::uint64_t budget = 0;
+    bool is_rail_auto = true;
+    std::uint64_t rail = 0;
+};
+
+enum class Misses { copy, cpu, automatic, frozen };
+
 // Memory for slots of experts that stay on disk, in bytes.
 struct PlannedMemory {
     bool is_budget_auto = true;  // what is available when slots are allocated
@@ -66,13 +86,18 @@ struct Plan {
     std::string policy = "decay";
     double decay = 0.97;
     bool poison = false;
+    Misses misses = Misses::copy;
+    bool is_settled = false;
     PlannedMemory memory;
+    std::vector<PlannedDevice> devices;
     std::vector<PlannedFile> files;
     std::vector<PlannedGroup> groups;
     std::vector<PlannedTensor> tensors;
     std::unordered_map<std::string, int> by_name;  // index in tensors
 
     const PlannedTensor *find(const char *name) const;
+    // The line of a device; nullptr for one that has none.
+    const PlannedDevice *find_device(const std::string &name) const;
     // True: experts stay on disk and are read into slots. False: the loader puts them into host memory.
     bool reads_files() const { return !files.empty(); }
 };

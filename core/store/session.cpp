@@ -8,6 +8,20 @@
 
 namespace slotpool {
 
+Session::Session(Plan made) : plan(std::move(made)), off_reasons_(plan.groups.size()), slots_(plan.groups.size(), -1) {
+    for (const PlannedGroup &group : plan.groups) devices_.push_back(group.device == "auto" ? "" : group.device);
+}
+
+std::string Session::device_of(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return devices_[static_cast<std::size_t>(group)];
+}
+
+void Session::set_device(int group, const std::string &device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    devices_[static_cast<std::size_t>(group)] = device;
+}
+
 std::shared_ptr<StoredTensor> Session::add(const abi::Tensor &weight, const abi::Buffer &buffer) {
     const PlannedTensor *planned = plan.find(weight.name);
     if (planned == nullptr || weight.data == nullptr) return nullptr;
@@ -77,7 +91,10 @@ void Session::switch_off(int group, const std::string &reason) {
 int Session::slots_of(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const int slots = slots_[static_cast<std::size_t>(group)];
-    return slots >= 0 ? slots : plan.groups[static_cast<std::size_t>(group)].slots;
+    if (slots >= 0) return slots;
+    const int planned = plan.groups[static_cast<std::size_t>(group)].slots;
+    const PlannedDevice *device = plan.find_device(devices_[static_cast<std::size_t>(group)]);
+    return device == nullptr ? planned : std::min(planned, device->slots);
 }
 
 void Session::set_slots(const std::vector<int> &slots) {

@@ -45,7 +45,7 @@ struct ContextCounts {
 
 class Session : public std::enable_shared_from_this<Session> {
    public:
-    explicit Session(Plan made) : plan(std::move(made)), off_reasons_(plan.groups.size()), slots_(plan.groups.size(), -1) {}
+    explicit Session(Plan made);
 
     // Called by the loader, through our buffer, for each tensor that got its place. nullptr: not a planned tensor, or its
     // shape is not the planned one (then it stays an ordinary tensor, and the group's off_reason says why).
@@ -66,6 +66,9 @@ class Session : public std::enable_shared_from_this<Session> {
     // Why a planned group is not pooled after all; empty when it is.
     std::string off_reason(int group) const;
     void switch_off(int group, const std::string &reason);
+    // ggml's name of the device that has the group's slots; empty where the plan says auto and nobody has found it yet.
+    std::string device_of(int group) const;
+    void set_device(int group, const std::string &device);
     // The slots that a group really got, in the context that got the most of them; before any did, as planned.
     int slots_of(int group) const;
     void set_slots(const std::vector<int> &slots);
@@ -91,6 +94,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<std::shared_ptr<StoredTensor>> tensors_;
     std::vector<std::shared_ptr<ContextCounts>> contexts_;
     std::vector<std::string> off_reasons_;  // by group
+    std::vector<std::string> devices_;      // by group
     std::vector<int> slots_;                // by group
     std::uint64_t reserve_ = 0;
     std::atomic<std::uint64_t> taken_{0};
