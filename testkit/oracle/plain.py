@@ -7,30 +7,35 @@ are kept by (file, setup, steps).
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
+from testkit.chaos import Chaos, Counters
+
 from .engine import Bits, Context, EngineError, Watch, loaded, running
 from .routing import Observer, Ubatch
 from .script import Setup, Steps
 
 _CPU_BUFFERS = frozenset({"CPU", "CPU_Mapped"})
+_chaos: Chaos | None = None  # in the oracle's process alone
 
 
 @dataclass
 class Oracle:
-    """Plain llama.cpp, to be used in a with block."""
+    """Plain llama.cpp, to be used in a with block. `chaos` puts chaos devices into its process: knobs by name, see testkit.chaos."""
 
+    chaos: Mapping[str, float] | None = None
     _logits: dict[tuple[Path, Setup, Steps], list[Bits]] = field(default_factory=dict)
     _routing: dict[tuple[Path, Setup, Steps], list[Ubatch]] = field(default_factory=dict)
     n_runs: int = 0
 
     def __post_init__(self) -> None:
-        self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        devices = {} if self.chaos is None else {"initializer": load_chaos, "initargs": (dict(self.chaos),)}
+        self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), **devices)
 
     def logits(self, path: Path, setup: Setup, steps: Steps) -> list[Bits]:
         """Bits of one array per batch."""
@@ -51,6 +56,10 @@ class Oracle:
         """The most likely tokens after a prompt."""
         return self._process.submit(generate, path, setup, prompt, n_tokens).result()
 
+    def chaos_counters(self, device: int = 0) -> Counters:
+        """What the chaos device counted since the oracle's process began."""
+        return self._process.submit(chaos_counters, device).result()
+
     def forget(self, path: Path) -> None:
         """Drops what is known of a file that is about to go."""
         self._logits = {case: bits for case, bits in self._logits.items() if case[0] != path}
@@ -61,6 +70,18 @@ class Oracle:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._process.shutdown()
+
+
+def load_chaos(knobs: Mapping[str, float]) -> None:
+    """In the oracle's process, before anything else: chaos devices."""
+    global _chaos
+    _chaos = Chaos.load(**knobs)
+
+
+def chaos_counters(device: int) -> Counters:
+    """In the oracle's process: the counters of a chaos device."""
+    assert _chaos
+    return _chaos.counters(device)
 
 
 def run(path: Path, setup: Setup, steps: Steps) -> list[Bits]:
@@ -87,8 +108,9 @@ def generate(path: Path, setup: Setup, prompt: tuple[int, ...], n_tokens: int) -
 def _plain_context(path: Path, setup: Setup, watch: Watch | None = None) -> Iterator[Context]:
     """A context of the file. EngineError unless this is plain llama.cpp with its weights as the file has them (trap 16)."""
     with loaded(path, setup) as model:
-        if not setup.repack and not model.buffers <= _CPU_BUFFERS:
-            raise EngineError(f"expected the oracle's weights in {sorted(_CPU_BUFFERS)}, got {sorted(model.buffers)}")
+        allowed = _CPU_BUFFERS | {name for name in model.buffers if _chaos and name.startswith("CHAOS")}
+        if not setup.repack and not model.buffers <= allowed:
+            raise EngineError(f"expected the oracle's weights in {sorted(allowed)}, got {sorted(model.buffers)}")
         with running(model, setup, watch) as context:
             if "libslotpool" in Path("/proc/self/maps").read_text(errors="replace"):
                 raise EngineError("expected the oracle's process to be plain llama.cpp, found slotpool's core in it")
