@@ -60,6 +60,7 @@ class Pool final : public PoolView {
     void unpin(int expert);
     void swap_slots(int a, int b);  // for tests that need a wrong map: the experts of two slots are exchanged
 
+    bool has_free_slot() const { return !free_.empty(); }
     bool is_filling(int slot) const { return slots_[static_cast<std::size_t>(slot)].is_filling; }
     bool is_victim(int slot) const override;
     int expert_in(int slot) const override { return slots_[static_cast<std::size_t>(slot)].expert; }

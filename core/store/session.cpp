@@ -102,6 +102,12 @@ void Session::set_slots(const std::vector<int> &slots) {
     for (std::size_t group = 0; group < slots.size(); group++) slots_[group] = std::max(slots_[group], slots[group]);
 }
 
+void Session::set_slots(int group, int slots) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    int &known = slots_[static_cast<std::size_t>(group)];
+    known = std::max(known, slots);
+}
+
 std::uint64_t Session::reserve() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return plan.memory.reserve + reserve_;

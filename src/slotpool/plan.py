@@ -81,6 +81,19 @@ class PlannedMemory:
 
 
 @dataclass(frozen=True)
+class PlannedDevice:
+    """A device other than the CPU that may hold slots, by ggml's name: at most `slots` of an expert tensor, 0 for none.
+
+    `budget` and `rail` are bytes; None: what is free when slots are allocated, and the core's default rail (1 GiB).
+    """
+
+    name: str
+    slots: int
+    budget: int | None = None
+    rail: int | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """What `to_text` writes. `warnings` are for the user, not for the core.
 
@@ -95,6 +108,9 @@ class Plan:
     warnings: tuple[str, ...] = ()
     files: tuple[PlannedFile, ...] = ()
     memory: PlannedMemory | None = None
+    devices: tuple[PlannedDevice, ...] = ()
+    misses: str = "copy"
+    is_settled: bool = False
 
     @property
     def reads_files(self) -> bool:
@@ -157,6 +173,10 @@ def to_text(plan: Plan) -> str:
     """
     lines = ["slotpool-plan 1", f"policy {plan.policy}" + (f" {plan.decay!r}" if plan.policy == "decay" else "")]
     lines.append(f"poison {'on' if plan.poison else 'off'}")
+    if (plan.misses, plan.is_settled) != ("copy", False):
+        lines.append(f"misses {plan.misses} {'settled' if plan.is_settled else 'background'}")
+    for device in plan.devices:
+        lines.append(f"device {_word(device.name)} slots={device.slots} budget={_auto(device.budget)} rail={_auto(device.rail)}")
     if plan.memory:
         lines.append(f"memory budget={_auto(plan.memory.budget)} rail={_auto(plan.memory.rail)} reserve={plan.memory.reserve}")
     for index, file in enumerate(plan.files):

@@ -1,0 +1,19 @@
+// Where the loader puts planned expert tensors: into the store, whatever device the layer lives on, and without any flag.
+//
+// The loader asks the layer's device first, with a dummy. So the devices that have pools answer through us: no to the dummy of a planned
+// expert tensor while its model is loaded, and otherwise what they always said.
+#pragma once
+
+#include "abi/ggml_api.h"
+#include "plan/plan.h"
+
+namespace slotpool {
+
+// True for the loader's question whether a planned expert tensor may lie in a buffer type: an expert matmul whose weight sits in an empty
+// buffer. A pass that only measures (no_alloc) has real nodes on empty buffers, marked as weights: those are none.
+bool is_question_about_planned(const abi::Tensor *op);
+
+// Makes the devices of the plan that ggml knows by now answer through us. Once for each; for the life of the process.
+void keep_experts_off(const Plan &plan);
+
+}  // namespace slotpool
