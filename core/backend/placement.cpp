@@ -1,5 +1,6 @@
 #include "backend/placement.h"
 
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -23,7 +24,7 @@ Devices &devices() {
 }
 
 bool supports_op(abi::Device *device, const abi::Tensor *op) {
-    if (is_question_about_planned(op)) return false;
+    if (planned_in_question(op) != nullptr) return false;
     SupportsOp own_answer = nullptr;
     {
         const std::lock_guard<std::mutex> lock(devices().mutex);
@@ -34,14 +35,17 @@ bool supports_op(abi::Device *device, const abi::Tensor *op) {
 
 }  // namespace
 
-bool is_question_about_planned(const abi::Tensor *op) {
-    if (op->op != op_mul_mat_id() || op->src[0] == nullptr) return false;
-    const abi::Tensor *weight = op->src[0];
-    const bool is_dummy =
-        weight->buffer != nullptr && weight->buffer->context == nullptr && weight->buffer->size == 0 && weight->buffer->usage != abi::kUsageWeights;
-    if (!is_dummy) return false;
-    const auto session = sessions::loading();
-    return session && session->plan.find(weight->name) != nullptr;
+const abi::Tensor *planned_in_question(const abi::Tensor *op) {
+    const bool is_matmul = op->op == op_mul_mat_id();
+    const bool is_addition = !is_matmul && std::strcmp(registry_api().op_name(op->op), "ADD_ID") == 0;
+    if (!is_matmul && !is_addition) return nullptr;
+    const abi::Tensor *weight = op->src[is_matmul ? 0 : 1];
+    const bool is_dummy = weight != nullptr && weight->buffer != nullptr && weight->buffer->context == nullptr && weight->buffer->size == 0 &&
+                          weight->buffer->usage != abi::kUsageWeights;
+    const auto session = is_dummy ? sessions::loading() : nullptr;
+    if (!session) return nullptr;
+    const bool is_planned = is_matmul ? session->plan.find(weight->name) != nullptr : session->plan.biases.count(weight->name) != 0;
+    return is_planned ? weight : nullptr;
 }
 
 void keep_experts_off(const Plan &plan) {

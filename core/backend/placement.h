@@ -9,9 +9,10 @@
 
 namespace slotpool {
 
-// True for the loader's question whether a planned expert tensor may lie in a buffer type: an expert matmul whose weight sits in an empty
-// buffer. A pass that only measures (no_alloc) has real nodes on empty buffers, marked as weights: those are none.
-bool is_question_about_planned(const abi::Tensor *op);
+// The planned tensor that the loader asks about, whether it may lie in a buffer type; nullptr for any other question. It asks with the
+// operation that will use the tensor, an expert matmul or the addition of a bias by expert, and the tensor sits in an empty buffer. A pass that only
+// measures (no_alloc) has real nodes on empty buffers, marked as weights: those are none.
+const abi::Tensor *planned_in_question(const abi::Tensor *op);
 
 // Makes the devices of the plan that ggml knows by now answer through us. Once for each; for the life of the process.
 void keep_experts_off(const Plan &plan);

@@ -122,14 +122,14 @@ class Question {
     }
 
     // True for an elementwise node whose first operand comes from an expert matmul of ours that is not the layer's last:
-    // taking these keeps a layer's gate, up, activation and down in one split.
+    // taking these keeps a layer's gate, up, activation and down in one split. A bias that goes with its experts is added here too.
     bool is_between_matmuls() const {
         const abi::Tensor *at = op_->src[0];
         for (int hops = 0; at != nullptr && hops < kMaxHops; hops++) {
             const Kind kind = kind_of(at->op);
             if (kind == Kind::matmul) {
                 const StoredTensor *stored = stored_weight(at);
-                return is_ours(stored, at) && !is_last_of_layer(*stored);
+                return is_ours(stored, at) && (!is_last_of_layer(*stored) || stored_bias(op_->src[1]) != nullptr);
             }
             if (kind == Kind::other || kind == Kind::none || kind == Kind::lookup) return false;
             at = at->src[0];

@@ -67,7 +67,10 @@ abi::Buffer *buffer_from_host_ptr(abi::Device *, void *base, std::size_t size, s
     return make_store_buffer(registry_api(), store_buffer_type(), static_cast<std::uint8_t *>(base), size, false);
 }
 
-bool supports_op(abi::Device *, const abi::Tensor *op) { return is_question_about_planned(op) && is_store_type(op->src[0]->buffer->buft); }
+bool supports_op(abi::Device *, const abi::Tensor *op) {
+    const abi::Tensor *planned = planned_in_question(op);
+    return planned != nullptr && is_store_type(planned->buffer->buft);
+}
 
 bool supports_buft(abi::Device *, abi::BufferType *type) { return is_store_type(type); }
 

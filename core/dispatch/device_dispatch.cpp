@@ -46,6 +46,7 @@ DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
       backend_(api_.dev_init(engine.device, nullptr)),
       host_(api_),
       graph_(api_, backend_),
+      copies_(api_, engine.device),
       uploader_(std::make_unique<Uploader>(api_)) {}
 
 DeviceDispatch::~DeviceDispatch() {
@@ -80,13 +81,24 @@ abi::Status DeviceDispatch::compute_nodes(abi::Graph *graph) {
         abi::Tensor *node = api_.graph_node(graph, i);
         const StoredTensor *stored = node->op == engine_.op_mul_mat_id ? stored_tensor(node->src[0]) : nullptr;
         if (stored == nullptr) {
-            if (!is_view_node(api_, node)) graph_.add(*node);
+            const abi::Status status = is_view_node(api_, node) ? abi::Status::success : add(*node);
+            if (status != abi::Status::success) return status;
             continue;
         }
         ExpertChain chain = find_chain(api_, graph, i, engine_.op_mul_mat_id);
         i += static_cast<int>(chain.nodes.size()) - 1;
         if (const abi::Status status = serve(std::move(chain)); status != abi::Status::success) return status;
     }
+    return abi::Status::success;
+}
+
+// A node that is no expert matmul. A bias that goes with its experts has a copy on the device.
+abi::Status DeviceDispatch::add(const abi::Tensor &node) {
+    abi::Tensor &copy = graph_.add(node);
+    const StoredBias *bias = stored_bias(node.src[1]);
+    if (bias != nullptr) copy.src[1] = copies_.of(*bias);
+    if (bias != nullptr && copy.src[1] == nullptr)
+        return fail("Expected memory for " + std::string(node.src[1]->name) + " on the device, found none");
     return abi::Status::success;
 }
 
@@ -147,7 +159,8 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
         for (const ChainNode &node : chain.nodes) {
             ExpertChain one;
             one.nodes.push_back(node);
-            if (node.stored == nullptr && !node.is_view) graph_.add(*node.node);
+            const bool is_other = node.stored == nullptr && !node.is_view;
+            if (const abi::Status status = is_other ? add(*node.node) : abi::Status::success; status != abi::Status::success) return status;
             if (node.stored == nullptr) continue;
             if (const abi::Status status = flush(); status != abi::Status::success) return status;
             if (const abi::Status status = compute_rows(one, pool, host_rows); status != abi::Status::success) return status;
@@ -177,7 +190,7 @@ abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &p
     for (const ChainNode &node : chain.nodes) {
         if (node.is_view) continue;
         if (node.stored == nullptr) {
-            graph_.add(*node.node);
+            if (const abi::Status status = add(*node.node); status != abi::Status::success) return status;
             continue;
         }
         const auto index = static_cast<std::size_t>(pool.index_of(*node.stored));

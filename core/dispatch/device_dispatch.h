@@ -13,6 +13,7 @@
 #include "dispatch/expert_chain.h"
 #include "dispatch/host_ffn.h"
 #include "dispatch/miss_costs.h"
+#include "transfer/device_copies.h"
 #include "transfer/uploader.h"
 
 namespace slotpool {
@@ -37,6 +38,7 @@ class DeviceDispatch final : public Dispatch {
     abi::Status compute_rows(const ExpertChain &chain, DevicePool *pool, const EventRows &host_rows);
     abi::Status start_device(const ExpertChain &chain, DevicePool &pool);
     void upload_results(const ExpertChain &chain, const EventRows &rows);
+    abi::Status add(const abi::Tensor &node);
     abi::Status flush();
     abi::Status fail(const std::string &error);
 
@@ -52,6 +54,7 @@ class DeviceDispatch final : public Dispatch {
     abi::Backend *backend_;
     HostFfn host_;
     DeviceGraph graph_;
+    DeviceCopies copies_;
     std::unique_ptr<Uploader> uploader_;
     std::vector<std::unique_ptr<DevicePool>> pools_;  // by group
     bool has_pools_ = false;

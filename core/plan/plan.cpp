@@ -90,8 +90,9 @@ class PlanReader {
         if (words[0] == "file") return file(words, line);
         if (words[0] == "group") return group(words);
         if (words[0] == "tensor") return tensor(words);
+        if (words[0] == "bias") return bias(words, line);
         if (words[0] == "off") return words.size() >= 3 || fail("off NAME REASON", quoted(line));
-        return fail("a statement (policy, poison, misses, device, memory, file, group, tensor, off)", quoted(words[0]));
+        return fail("a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off)", quoted(words[0]));
     }
 
     bool header(const Words &words, const std::string &line) {
@@ -222,10 +223,19 @@ class PlanReader {
         if (!place(words, made)) return false;
         made.group = static_cast<int>(plan_.groups.size()) - 1;
         const int index = static_cast<int>(plan_.tensors.size());
-        if (!plan_.by_name.emplace(made.name, index).second) return fail("each tensor once", quoted(made.name) + " again");
+        if (plan_.biases.count(made.name) != 0 || !plan_.by_name.emplace(made.name, index).second)
+            return fail("each tensor once", quoted(made.name) + " again");
         plan_.groups.back().tensors.push_back(index);
         plan_.tensors.push_back(made);
         return true;
+    }
+
+    bool bias(const Words &words, const std::string &line) {
+        if (words.size() != 2) return fail("bias NAME", quoted(line));
+        if (plan_.groups.empty()) return fail("a group before its biases", "a bias");
+        const int group = static_cast<int>(plan_.groups.size()) - 1;
+        const bool is_new = plan_.by_name.count(words[1]) == 0 && plan_.biases.emplace(words[1], group).second;
+        return is_new || fail("each tensor once", quoted(words[1]) + " again");
     }
 
     // Where the experts lie: all tensors have a file, or none has.

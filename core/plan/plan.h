@@ -5,6 +5,7 @@
 //   poison off                            on: free and evicted slots are filled with 0xFF (tests)
 //   group layer=0 pass=exps device=CPU slots=24 n_expert=128
 //   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736
+//   bias blk.0.ffn_gate_exps.bias         of an expert tensor of the group, [n, n_expert]: goes with it where it lies and where it is added
 //   off blk.9.ffn_gate_exps.weight REASON WORDS
 //
 // Where experts stay on disk, the files come first, memory has a line, and every tensor says where its experts lie:
@@ -94,6 +95,7 @@ struct Plan {
     std::vector<PlannedGroup> groups;
     std::vector<PlannedTensor> tensors;
     std::unordered_map<std::string, int> by_name;  // index in tensors
+    std::unordered_map<std::string, int> biases;   // group by name
 
     const PlannedTensor *find(const char *name) const;
     // The line of a device; nullptr for one that has none.

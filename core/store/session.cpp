@@ -8,6 +8,15 @@
 
 namespace slotpool {
 
+namespace {
+
+std::uint64_t next_serial() {
+    static std::atomic<std::uint64_t> serial{0};
+    return ++serial;
+}
+
+}  // namespace
+
 Session::Session(Plan made) : plan(std::move(made)), off_reasons_(plan.groups.size()), slots_(plan.groups.size(), -1) {
     for (const PlannedGroup &group : plan.groups) devices_.push_back(group.device == "auto" ? "" : group.device);
 }
@@ -39,13 +48,17 @@ std::shared_ptr<StoredTensor> Session::add(const abi::Tensor &weight, const abi:
     stored->base = static_cast<const std::uint8_t *>(weight.data);
     stored->slab_bytes = weight.nb[2];
     stored->buffer = &buffer;
-    static std::atomic<std::uint64_t> serial{0};
-    stored->serial = ++serial;
+    stored->serial = next_serial();
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto is_same = [&](const auto &tensor) { return tensor->planned == planned; };
     if (std::any_of(tensors_.begin(), tensors_.end(), is_same)) return nullptr;  // a second model under one plan stays stock
     tensors_.push_back(stored);
     return stored;
+}
+
+std::shared_ptr<StoredBias> Session::add_bias(const abi::Tensor &bias) const {
+    if (plan.biases.count(bias.name) == 0 || bias.data == nullptr || bias.type != abi::kTypeF32) return nullptr;
+    return std::make_shared<StoredBias>(StoredBias{bias, next_serial()});
 }
 
 void Session::forget(const abi::Buffer &buffer) {

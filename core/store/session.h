@@ -35,6 +35,12 @@ struct StoredTensor {
     const std::uint8_t *slab(int expert) const { return base + static_cast<std::size_t>(expert) * slab_bytes; }
 };
 
+// A bias of an expert tensor in the store, [n, n_expert]: host memory, whole.
+struct StoredBias {
+    abi::Tensor tensor{};  // copy, as the loader made it
+    std::uint64_t serial = 0;
+};
+
 using StoredTensors = std::vector<std::shared_ptr<const StoredTensor>>;
 
 // The counters of one context, one entry per planned group.
@@ -50,6 +56,8 @@ class Session : public std::enable_shared_from_this<Session> {
     // Called by the loader, through our buffer, for each tensor that got its place. nullptr: not a planned tensor, or its
     // shape is not the planned one (then it stays an ordinary tensor, and the group's off_reason says why).
     std::shared_ptr<StoredTensor> add(const abi::Tensor &weight, const abi::Buffer &buffer);
+    // The same for a planned bias. nullptr: none.
+    std::shared_ptr<StoredBias> add_bias(const abi::Tensor &bias) const;
     void forget(const abi::Buffer &buffer);
 
     StoredTensors tensors_of(int group) const;

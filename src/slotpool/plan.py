@@ -35,7 +35,10 @@ RamBudget: TypeAlias = int | str | None
 
 @dataclass(frozen=True)
 class Group:
-    """The expert tensors of one layer that share a routing, and so one slot table of `slots` slots."""
+    """The expert tensors of one layer that share a routing, and so one slot table of `slots` slots.
+
+    `biases` are names of tensors that go with them to a device: one row an expert, added by expert (gpt-oss).
+    """
 
     layer: int
     pass_: str
@@ -43,6 +46,7 @@ class Group:
     slots: int
     n_expert: int
     tensors: tuple[ExpertTensor, ...]
+    biases: tuple[str, ...] = ()
 
     @property
     def slab_bytes(self) -> int:
@@ -187,6 +191,7 @@ def to_text(plan: Plan) -> str:
         for tensor in group.tensors:
             where = f" file={place[tensor.shard]} offset={tensor.offset}" if plan.files else ""
             lines.append(f"tensor {_word(tensor.name)} role={tensor.role} slab={tensor.slab_bytes}{where}")
+        lines.extend(f"bias {_word(name)}" for name in group.biases)
     lines.extend(f"off {_word(off.tensor)} {off.reason}" for off in plan.off)
     return "\n".join(lines) + "\n"
 
