@@ -12,7 +12,6 @@
 namespace slotpool {
 namespace {
 
-constexpr int kMostOnTheirWay = 4;  // experts of a group that are copied for later at a time: more would be old news when they come
 constexpr std::size_t kLeastIds = 4096;
 
 using Clock = std::chrono::steady_clock;
@@ -113,7 +112,10 @@ abi::Status DeviceDispatch::flush() {
 abi::Status DeviceDispatch::serve(ExpertChain chain) {
     context_.settle(chain.nodes.front().node);
     if (const abi::Status status = flush(); status != abi::Status::success) return status;  // the ids may be among it
-    routing_.read(api_, *chain.ids());
+    {
+        const Uploader::Pause pause(*uploader_);
+        routing_.read(api_, *chain.ids());
+    }
     if (routing_.ids.empty()) return abi::Status::success;
     DevicePool *pool = device_pool(chain.first());
     if (pool != nullptr && routing_.n_used <= pool->n_slots()) return serve_pooled(chain, *pool);
@@ -144,13 +146,13 @@ MissPlan DeviceDispatch::plan_misses(const DevicePool &pool) const {
     const int n_misses = pool.n_misses();
     const bool is_generation = context_.phase(routing_.n_tokens) == Phase::generation;
     // many rows an expert: a copy serves them all, and a CPU is no place for prompts
-    if (plan.misses == Misses::copy || (!is_generation && plan.misses != Misses::frozen)) return {n_misses, false, 0, false};
-    if (plan.misses == Misses::frozen) return {0, false, n_misses, true};
-    const int n_admitted = plan.is_settled ? n_misses : std::max(0, kMostOnTheirWay - pool.n_on_their_way());
-    if (plan.misses == Misses::cpu) return {0, false, n_admitted, false};
+    if (plan.misses == Misses::copy || (!is_generation && plan.misses != Misses::frozen)) return {n_misses, 0, false};
+    if (plan.misses == Misses::frozen) return {0, n_misses, true};
     const auto bytes = static_cast<double>(pool.slab_bytes());
-    const MissCosts costs{uploader_->ns_per_byte() * bytes, host_ns_per_byte_.get() * bytes, device_ns_per_event_.get()};
-    return {n_to_copy(costs, n_misses), true, n_admitted, false};
+    const MissCosts costs{uploader_->ns_per_byte() * bytes, host_ns_per_byte_.get() * bytes, device_ns_per_event_.get(), fetch_ns_per_event_.get()};
+    const int n_copied = plan.misses == Misses::cpu ? 0 : n_to_copy(costs, n_misses);
+    const int n_free = n_in_time(costs, n_misses - n_copied) - uploader_->n_later();
+    return {n_copied, plan.is_settled ? n_misses : std::max(0, n_free), false};
 }
 
 // Hits and copied misses on the device, the others on the CPU meanwhile; then the CPU's rows go where the node wants them.
@@ -168,7 +170,11 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
         return flush();
     }
     const auto begin = Clock::now();
-    if (!host_rows.empty()) host_.prepare(chain, routing_, host_rows);  // before the device begins: what it needs is complete now
+    if (!host_rows.empty()) {
+        const Uploader::Pause pause(*uploader_);
+        host_.prepare(chain, routing_, host_rows);  // before the device begins: what it needs is complete now
+    }
+    double fetch_ns = ns_since(begin);
     const bool has_device_rows = pool != nullptr && pool->has_device_rows();
     abi::Status status = has_device_rows ? start_device(chain, *pool) : abi::Status::success;
     if (status == abi::Status::success && !host_rows.empty()) {
@@ -180,7 +186,13 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
     }
     graph_.finish();
     if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) device_ns_per_event_.add(ns_since(begin));
-    if (status == abi::Status::success && !host_rows.empty()) upload_results(chain, host_rows);
+    if (status == abi::Status::success && !host_rows.empty()) {
+        const Uploader::Pause pause(*uploader_);
+        const auto upload_begin = Clock::now();
+        upload_results(chain, host_rows);
+        fetch_ns += ns_since(upload_begin);
+        if (chain.is_whole) fetch_ns_per_event_.add(fetch_ns);
+    }
     return status;
 }
 
@@ -222,6 +234,7 @@ abi::Tensor *DeviceDispatch::slot_ids_on_device(const abi::Tensor &ids, const st
     ids_.nb[1] = ids_.nb[0] * static_cast<std::size_t>(ids_.ne[0]);
     ids_.nb[2] = ids_.nb[3] = bytes;
     ids_.data = api_.buffer_base(ids_buffer_);
+    const Uploader::Pause pause(*uploader_);
     api_.tensor_set(&ids_, slot_ids.data(), 0, bytes);
     return &ids_;
 }

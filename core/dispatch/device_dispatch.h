@@ -65,6 +65,7 @@ class DeviceDispatch final : public Dispatch {
     EventRows all_rows_;
     RunningMean host_ns_per_byte_;
     RunningMean device_ns_per_event_;
+    RunningMean fetch_ns_per_event_;
 };
 
 }  // namespace slotpool

@@ -22,6 +22,7 @@ DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, 
       uploader_(uploader),
       counts_(counts),
       uploads_(static_cast<std::size_t>(n_slots) * tensors.size()),
+      is_later_(static_cast<std::size_t>(n_slots), false),
       event_served_(tensors.size(), true),
       slot_of_expert_(static_cast<std::size_t>(group.n_expert), kNone),
       used_by_(static_cast<std::size_t>(n_slots), kNone),
@@ -70,6 +71,8 @@ void DevicePool::publish_arrived() {
     const auto is_there = [this](int slot) {
         if (!has_arrived(slot)) return false;
         pool_.publish(slot);
+        if (is_later_[static_cast<std::size_t>(slot)]) uploader_.count_later(-1);
+        is_later_[static_cast<std::size_t>(slot)] = false;
         return true;
     };
     on_their_way_.erase(std::remove_if(on_their_way_.begin(), on_their_way_.end(), is_there), on_their_way_.end());
@@ -116,11 +119,11 @@ void DevicePool::serve(const MissPlan &plan, Phase phase) {
     const std::vector<Lookup *> ranked = n_misses_ == 0 ? std::vector<Lookup *>() : pool_.rank(lookups_);
     for (Lookup *lookup : ranked) {
         if (plan.is_frozen && !pool_.has_free_slot()) break;
-        if (static_cast<int>(copied_.size()) < plan.n_copied && pool_.admit(*lookup, plan.may_refuse)) {
+        if (static_cast<int>(copied_.size()) < plan.n_copied && pool_.admit(*lookup, false)) {
             slot_of_expert_[static_cast<std::size_t>(lookup->expert)] = lookup->slot;
             copied_.push_back(lookup->slot);
         } else if (n_admitted_ < plan.n_admitted && pool_.admit(*lookup, true)) {
-            begin_copy(*lookup, false);
+            begin_copy_for_later(*lookup);
             n_admitted_++;
         }
     }
@@ -129,16 +132,18 @@ void DevicePool::serve(const MissPlan &plan, Phase phase) {
     count(phase);
 }
 
-void DevicePool::begin_copy(const Lookup &lookup, bool is_urgent) {
+void DevicePool::begin_copy_for_later(const Lookup &lookup) {
     slots_->poison(lookup.slot);
     on_their_way_.push_back(lookup.slot);
+    is_later_[static_cast<std::size_t>(lookup.slot)] = true;
+    uploader_.count_later(1);
     for (const std::size_t index : order_) {
         Upload &one = upload(lookup.slot, index);
         one.to = slots_->tensor(index);
         one.offset = slots_->offset(index, lookup.slot);
         one.from = tensors_[index]->slab(lookup.expert);
         one.bytes = tensors_[index]->slab_bytes;
-        uploader_.submit(one, is_urgent);
+        uploader_.submit(one, false);
     }
 }
 

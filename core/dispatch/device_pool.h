@@ -22,10 +22,9 @@ namespace slotpool {
 
 // How the misses of an event are served.
 struct MissPlan {
-    int n_copied = 0;         // at most so many are copied before use, the most wanted first
-    bool may_refuse = false;  // the policy may find that a slot's expert is worth more than the miss
-    int n_admitted = 0;       // of the others at most so many are copied for later
-    bool is_frozen = false;   // only into free slots
+    int n_copied = 0;        // so many are copied before use, the most wanted first
+    int n_admitted = 0;      // of the others at most so many are copied for later, where the policy finds that it pays
+    bool is_frozen = false;  // only into free slots
 };
 
 class DevicePool {
@@ -39,7 +38,6 @@ class DevicePool {
     int index_of(const StoredTensor &stored) const;
     const StoredTensors &tensors() const { return tensors_; }
     int n_slots() const { return pool_.n_slots(); }
-    int n_on_their_way() const { return static_cast<int>(on_their_way_.size()); }
     std::size_t slab_bytes() const { return slab_bytes_; }
 
     // True when the next matmul of `stored` with this routing begins a new event.
@@ -75,7 +73,7 @@ class DevicePool {
     Upload &upload(int slot, std::size_t index) { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
     const Upload &upload(int slot, std::size_t index) const { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
     bool has_arrived(int slot) const;
-    void begin_copy(const Lookup &lookup, bool is_urgent);
+    void begin_copy_for_later(const Lookup &lookup);
     void begin_urgent_copies();
     void map_rows();
     void map_host_rows();
@@ -91,6 +89,7 @@ class DevicePool {
     std::size_t slab_bytes_ = 0;  // of all tensors of the group
     std::deque<Upload> uploads_;  // by slot and tensor; addresses stay
     std::vector<int> on_their_way_;
+    std::vector<bool> is_later_;  // by slot: its copy is for later
 
     Routing event_;
     std::vector<bool> event_served_;  // by tensor

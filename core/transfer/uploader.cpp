@@ -8,8 +8,10 @@
 namespace slotpool {
 namespace {
 
-constexpr std::size_t kPieceBytes = 4U << 20;
-constexpr double kNewShare = 0.1;  // of a measurement in the running mean
+constexpr std::size_t kLongPiece = 4U << 20;
+constexpr std::size_t kShortestPiece = 1U << 10;
+constexpr double kShortPieceNs = 100'000.0;  // what somebody who wants the link waits for at most
+constexpr double kNewShare = 0.1;            // of a measurement in the running mean
 
 }  // namespace
 
@@ -22,6 +24,19 @@ Uploader::~Uploader() {
     }
     is_work_.notify_one();
     thread_.join();
+}
+
+Uploader::Pause::Pause(Uploader &uploader) : uploader_(uploader) {
+    const std::lock_guard<std::mutex> lock(uploader_.mutex_);
+    uploader_.n_pauses_++;
+}
+
+Uploader::Pause::~Pause() {
+    {
+        const std::lock_guard<std::mutex> lock(uploader_.mutex_);
+        uploader_.n_pauses_--;
+    }
+    uploader_.is_work_.notify_one();
 }
 
 void Uploader::submit(Upload &upload, bool is_urgent) {
@@ -43,12 +58,13 @@ void Uploader::wait(const Upload &upload) {
 void Uploader::work() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-        is_work_.wait(lock, [this] { return is_closing_ || !next_queue().empty(); });
+        is_work_.wait(lock, [this] { return is_closing_ || has_work(); });
         if (is_closing_) return;
-        std::deque<Upload *> &queue = next_queue();
+        std::deque<Upload *> &queue = urgent_.empty() ? later_ : urgent_;
         Upload &upload = *queue.front();
+        const std::size_t most = urgent_.empty() ? short_piece() : kLongPiece;
         lock.unlock();
-        copy_piece(upload);
+        copy_piece(upload, most);
         lock.lock();
         if (upload.n_copied < upload.bytes) continue;
         queue.pop_front();
@@ -57,8 +73,14 @@ void Uploader::work() {
     }
 }
 
-void Uploader::copy_piece(Upload &upload) {
-    const std::size_t n = std::min(kPieceBytes, upload.bytes - upload.n_copied);
+std::size_t Uploader::short_piece() const {
+    const double known = ns_per_byte();
+    const double bytes = known > 0.0 ? kShortPieceNs / known : 0.0;
+    return bytes >= static_cast<double>(kLongPiece) ? kLongPiece : std::max(kShortestPiece, static_cast<std::size_t>(bytes));
+}
+
+void Uploader::copy_piece(Upload &upload, std::size_t most) {
+    const std::size_t n = std::min(most, upload.bytes - upload.n_copied);
     const auto begin = std::chrono::steady_clock::now();
     api_.tensor_set(upload.to, upload.from + upload.n_copied, upload.offset + upload.n_copied, n);
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;

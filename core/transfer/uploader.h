@@ -1,5 +1,5 @@
 // Copies of slabs into slots on a thread of their own: the device's copy path, beside whatever it computes. What the compute waits for
-// goes before what is copied for later; a copy is made in pieces, so that it steps aside between two of them.
+// goes before what is copied for later. That is made in short pieces and steps aside for every other use of the link.
 #pragma once
 
 #include <atomic>
@@ -31,15 +31,32 @@ class Uploader {
     Uploader(const Uploader &) = delete;
     Uploader &operator=(const Uploader &) = delete;
 
+    // As long as it lives nothing is copied for later: somebody computes and wants the link for a moment. Whoever holds it waits for no upload
+    // that is not urgent.
+    class Pause {
+       public:
+        explicit Pause(Uploader &uploader);
+        ~Pause();
+        Pause(const Pause &) = delete;
+        Pause &operator=(const Pause &) = delete;
+
+       private:
+        Uploader &uploader_;
+    };
+
     void submit(Upload &upload, bool is_urgent);
     void wait(const Upload &upload);
+    // Experts' worth of uploads that are on their way for later, whoever's they are: counted by who submits them.
+    int n_later() const { return n_later_.load(std::memory_order_relaxed); }
+    void count_later(int n) { n_later_.fetch_add(n, std::memory_order_relaxed); }
     // Of the pieces copied lately, nanoseconds; 0: none yet.
     double ns_per_byte() const { return ns_per_byte_.load(std::memory_order_relaxed); }
 
    private:
     void work();
-    std::deque<Upload *> &next_queue() { return urgent_.empty() ? later_ : urgent_; }
-    void copy_piece(Upload &upload);
+    bool has_work() const { return !urgent_.empty() || (!later_.empty() && n_pauses_ == 0); }
+    void copy_piece(Upload &upload, std::size_t most);
+    std::size_t short_piece() const;
 
     const abi::Api &api_;
     std::mutex mutex_;
@@ -48,6 +65,8 @@ class Uploader {
     std::deque<Upload *> urgent_;
     std::deque<Upload *> later_;
     std::atomic<double> ns_per_byte_{0.0};
+    std::atomic<int> n_later_{0};
+    int n_pauses_ = 0;
     bool is_closing_ = false;
     std::thread thread_;
 };
