@@ -99,9 +99,13 @@ abi::Buffer *alloc_buffer(abi::BufferType *type, std::size_t bytes) {
     if (!device.take(bytes)) return nullptr;
     auto memory = Memory::make(device, bytes);
     auto *held = memory ? new (std::nothrow) std::shared_ptr<Memory>(memory) : nullptr;
-    if (held == nullptr) device.give_back(bytes);
+    if (held == nullptr) {
+        device.give_back(bytes);
+        device.counters.add(c_failed_allocations);
+        return nullptr;
+    }
     // the type that was asked, which may be a copy of ours
-    return held == nullptr ? nullptr : api().buffer_init(type, buffer_table(), held, bytes);
+    return api().buffer_init(type, buffer_table(), held, bytes);
 }
 
 std::size_t get_alignment(abi::BufferType *) { return 128; }

@@ -54,7 +54,10 @@ def _compile(command: Sequence[str], made: Path) -> None:
     """Whoever comes first puts the library in its place, whole: others may compile it at the same time."""
     with tempfile.TemporaryDirectory(dir=made.parent) as folder:
         fresh = Path(folder) / made.name
-        result = subprocess.run([*command, *map(str, _sources()), "-o", str(fresh)], capture_output=True, text=True)
+        try:
+            result = subprocess.run([*command, *map(str, _sources()), "-o", str(fresh)], capture_output=True, text=True)
+        except OSError as error:
+            raise ChaosError(f"expected a C++ compiler, got {command[0]}: {error}") from error
         if result.returncode:
             raise ChaosError(f"expected the chaos device to compile, got: {result.stderr[:2000]}")
         fresh.replace(made)

@@ -36,7 +36,8 @@ std::size_t copied(const std::string &from, char *text, std::size_t size) {
 
 CHAOS_API int chaos_set(int index, const char *name, double value) {
     const Knob knob = knob_named(name);
-    const std::string why_not = refusal(knob, value);
+    std::string why_not = refusal(knob, value);
+    if (knob == k_devices && chaos_is_registered() != 0) why_not = "Expected the number of devices before ggml has them, found it afterwards";
     if (!why_not.empty()) {
         set_error(nullptr, why_not);
         return -1;

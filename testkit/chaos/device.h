@@ -14,7 +14,6 @@ namespace chaos {
 
 namespace abi = slotpool::abi;
 
-constexpr int kMaxDevices = 16;
 constexpr int kPoison = 0xFF;
 
 struct Device {

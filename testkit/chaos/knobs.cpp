@@ -40,6 +40,8 @@ Knob knob_named(const char *name) {
 
 std::string refusal(Knob knob, double value) {
     if (knob == kKnobs) return "Expected a knob of testkit/chaos/knobs.h, found another name";
+    if (knob == k_devices && value > kMaxDevices)
+        return "Expected at most " + std::to_string(kMaxDevices) + " devices, found " + std::to_string(value);
     if (std::isfinite(value) && value >= kFacts[knob].least) return {};
     return std::string("Expected ") + kFacts[knob].name + " of at least " + std::to_string(kFacts[knob].least) + ", found " + std::to_string(value);
 }

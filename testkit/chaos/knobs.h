@@ -8,6 +8,8 @@
 
 namespace chaos {
 
+constexpr int kMaxDevices = 16;
+
 // name, least value, value at the start
 #define CHAOS_KNOBS(K)                                                                                   \
     K(devices, 1, 1)                 /* how many there are: read once, when ggml loads us */             \
