@@ -44,7 +44,7 @@ class Chaos:
             raise ChaosError(f"expected the counters of testkit.chaos.Counters, got {names}")
 
     @classmethod
-    def load(cls, *, devices: int = 1, **knobs: float) -> Chaos:
+    def load(cls, *, devices: float = 1, **knobs: float) -> Chaos:
         """Makes ggml load so many devices, with knobs set on all of them. ChaosError, with the library's words, where that fails."""
         path = library()
         chaos = cls(path)

@@ -25,7 +25,7 @@ void queue_transfer(abi::Backend *backend, const abi::Tensor *tensor, void *host
         return set_error(&stream.device(), std::string("Expected ") + tensor->name + " on " + stream.device().name + ", found it elsewhere");
     }
     const Transfer transfer(tensor, offset, bytes, host, direction);
-    stream.queue(transfer.touch(&stream), [transfer] {
+    stream.queue(transfer.touch(&stream), [transfer](const Touched &) {
         transfer.run(false);
         return std::string();
     });
@@ -52,9 +52,9 @@ abi::Status queue_graph(Stream &stream, abi::Graph *graph) {
         return abi::Status::failed;
     }
     if (copy->nodes().empty()) return abi::Status::success;
-    const bool is_queued = stream.queue(copy->touch(&stream), [&stream, copy] {
+    const bool is_queued = stream.queue(copy->touch(&stream), [&stream, copy](const Touched &touch) {
         std::string reason;
-        const abi::Status status = stream.compute(copy->nodes(), reason);
+        const abi::Status status = stream.compute(copy->nodes(), touch, reason);
         if (status == abi::Status::success) return std::string();
         return reason.empty() ? "Expected the CPU to compute a graph, found status " + std::to_string(static_cast<int>(status)) : reason;
     });

@@ -16,7 +16,7 @@ Memory &memory_in(abi::Buffer *buffer) { return **static_cast<std::shared_ptr<Me
 void free_buffer(abi::Buffer *buffer) {
     auto *memory = static_cast<std::shared_ptr<Memory> *>(buffer->context);
     Device &device = (*memory)->device();
-    check_blocking({nullptr, &device, "free of a buffer of " + device.name, {}, Ranges((*memory)->all()), {}});
+    check_blocking({nullptr, &device, "free of a buffer of " + device.name, {}, Ranges((*memory)->all()), {}, {}});
     if (device.knobs.is_on(k_poison)) (*memory)->fill(kPoison);  // queued work still holds it, and shall see this
     device.give_back((*memory)->bytes());
     delete memory;
@@ -33,7 +33,7 @@ abi::Status init_tensor(abi::Buffer *buffer, abi::Tensor *tensor) {
 void memset_tensor(abi::Buffer *buffer, abi::Tensor *tensor, std::uint8_t value, std::size_t offset, std::size_t bytes) {
     Memory &memory = memory_in(buffer);
     std::uint8_t *at = memory.at(tensor->data) + offset;
-    check_blocking({nullptr, &memory.device(), std::string("memset of ") + tensor->name, {}, Ranges(Range::of(at, bytes)), {}});
+    check_blocking({nullptr, &memory.device(), std::string("memset of ") + tensor->name, {}, Ranges(Range::of(at, bytes)), {}, {}});
     std::memset(at, value, bytes);
 }
 
@@ -61,6 +61,7 @@ bool cpy_tensor(abi::Buffer *buffer, const abi::Tensor *src, abi::Tensor *dst) {
                     std::string("copy of ") + src->name,
                     Ranges(Range::of(from->at(src->data), bytes)),
                     Ranges(Range::of(to.at(dst->data), bytes)),
+                    {},
                     {}});
     std::memmove(to.at(dst->data), from->at(src->data), bytes);
     to.device().counters.add(c_copies_n);
@@ -70,7 +71,7 @@ bool cpy_tensor(abi::Buffer *buffer, const abi::Tensor *src, abi::Tensor *dst) {
 
 void clear(abi::Buffer *buffer, std::uint8_t value) {
     Memory &memory = memory_in(buffer);
-    check_blocking({nullptr, &memory.device(), "clear of a buffer of " + memory.device().name, {}, Ranges(memory.all()), {}});
+    check_blocking({nullptr, &memory.device(), "clear of a buffer of " + memory.device().name, {}, Ranges(memory.all()), {}, {}});
     memory.fill(value);
 }
 

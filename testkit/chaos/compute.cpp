@@ -27,10 +27,10 @@ abi::Graph *Piece::of(abi::Tensor *const *nodes, std::size_t n_nodes) {
 
 namespace {
 
-abi::Status compute_nodes(abi::Tensor *const *nodes, std::size_t n_nodes, Piece &piece, const ComputeFn &compute) {
+abi::Status compute_nodes(abi::Tensor *const *nodes, std::size_t n_nodes, const Executor &executor) {
     if (n_nodes == 0) return abi::Status::success;
-    abi::Graph *graph = piece.of(nodes, n_nodes);
-    return graph == nullptr ? abi::Status::alloc_failed : compute(graph);
+    abi::Graph *graph = executor.piece.of(nodes, n_nodes);
+    return graph == nullptr ? abi::Status::alloc_failed : executor.compute(graph);
 }
 
 std::uint64_t mixed(std::uint64_t x) {
@@ -70,7 +70,7 @@ void write_down(Device &device, const std::vector<abi::Tensor *> &nodes) {
 
 }  // namespace
 
-abi::Status compute_on(Device &device, const std::vector<abi::Tensor *> &nodes, Piece &piece, const ComputeFn &compute, std::string &error) {
+abi::Status compute_on(Device &device, const std::vector<abi::Tensor *> &nodes, const Executor &executor, std::string &error) {
     const std::lock_guard<std::mutex> lock(device.compute);
     device.counters.add(c_graphs);
     device.counters.add(c_nodes, nodes.size());
@@ -78,7 +78,7 @@ abi::Status compute_on(Device &device, const std::vector<abi::Tensor *> &nodes, 
     double declared_ns = 0;
     std::size_t done = 0;
     const auto compute_up_to = [&](std::size_t end) {
-        const abi::Status status = compute_nodes(nodes.data() + done, end - done, piece, compute);
+        const abi::Status status = compute_nodes(nodes.data() + done, end - done, executor);
         done = end;
         return status;
     };
@@ -94,6 +94,7 @@ abi::Status compute_on(Device &device, const std::vector<abi::Tensor *> &nodes, 
             return abi::Status::failed;
         }
         if (!is_expert_matmul) continue;
+        executor.on_experts(node);
         const std::uint64_t n_expert_bytes = expert_bytes(node);
         count(device, node, n_expert_bytes);
         declared_ns += device.knobs[k_expert_ns_per_byte] * static_cast<double>(n_expert_bytes);

@@ -25,10 +25,15 @@ class Piece {
     std::size_t capacity_ = 0;
 };
 
-using ComputeFn = std::function<abi::Status(abi::Graph *)>;
+// What computing needs of whoever queued the work.
+struct Executor {
+    Piece &piece;
+    std::function<abi::Status(abi::Graph *)> compute;
+    std::function<void(const abi::Tensor *)> on_experts;  // an expert matmul whose indices are known now
+};
 
 // Graph after graph on the device: counts, declared time, signatures. One stream's work at a time has the device.
-abi::Status compute_on(Device &device, const std::vector<abi::Tensor *> &nodes, Piece &piece, const ComputeFn &compute, std::string &error);
+abi::Status compute_on(Device &device, const std::vector<abi::Tensor *> &nodes, const Executor &executor, std::string &error);
 
 // One byte, 0 or 1, per element of a row: what the signature of a call changes in the last place.
 void signature(int device, std::int64_t n_tokens, std::int64_t k, std::uint8_t *bits, std::size_t n_bits);

@@ -53,11 +53,11 @@ const std::string &environment_error() {
 
 int n_devices() { return static_cast<int>(device(0).knobs[k_devices]); }
 
-std::uint64_t Device::free_bytes() {
+std::uint64_t Device::free_bytes(bool is_question) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!free_answers.empty()) {
         const std::uint64_t answer = free_answers.front();
-        free_answers.pop_front();
+        if (is_question) free_answers.pop_front();
         return answer;
     }
     const auto total = static_cast<std::uint64_t>(knobs[k_total_bytes]);

@@ -31,7 +31,8 @@ struct Device {
     double n_logged = 0;
     std::string graph_log;
 
-    std::uint64_t free_bytes();  // what it says, true or not
+    // What it says, true or not. Properties, which engines ask for many reasons, are no question.
+    std::uint64_t free_bytes(bool is_question);
     // Takes so many bytes of the device's memory, or says no.
     bool take(std::uint64_t bytes);
     void give_back(std::uint64_t bytes);

@@ -13,7 +13,7 @@ const char *get_name(abi::Device *dev) { return device_of(dev).name.c_str(); }
 const char *get_description(abi::Device *dev) { return device_of(dev).description.c_str(); }
 
 void get_memory(abi::Device *dev, std::size_t *free_bytes, std::size_t *total_bytes) {
-    *free_bytes = device_of(dev).free_bytes();
+    *free_bytes = device_of(dev).free_bytes(true);
     *total_bytes = static_cast<std::size_t>(device_of(dev).knobs[k_total_bytes]);
 }
 
@@ -23,7 +23,8 @@ void get_props(abi::Device *dev, abi::DeviceProps *props) {
     props->name = get_name(dev);
     props->description = get_description(dev);
     props->type = get_type(dev);
-    get_memory(dev, &props->memory_free, &props->memory_total);
+    props->memory_free = device_of(dev).free_bytes(false);
+    props->memory_total = static_cast<std::size_t>(device_of(dev).knobs[k_total_bytes]);
     props->device_id = nullptr;
     props->caps = {};
     props->caps.async = true;

@@ -24,7 +24,11 @@ bool GraphCopy::add(const abi::Tensor *node, std::string &error) {
         if (node->src[i] == nullptr) continue;
         copy->src[i] = copy_of(node->src[i], error);
         if (copy->src[i] == nullptr) return false;
-        read(copy->src[i]);
+        if (kind_of(node) == Kind::expert_matmul && i == 0) {
+            maybe_read_.add(Range::of(copy->src[i]->data, api().nbytes(copy->src[i])));
+        } else {
+            read(copy->src[i]);
+        }
     }
     write(copy, node->view_src == nullptr);  // into a view: the rest of what it views stays as it was
     nodes_.push_back(copy);
@@ -65,8 +69,10 @@ Touch GraphCopy::touch(const Stream *stream) const {
     const std::string last = nodes_.empty() ? "no node" : nodes_.back()->name;
     Ranges fresh = written_;
     fresh.remove(from_outside_);
+    fresh.remove(maybe_read_);
     return {stream,        &device_, "graph of " + std::to_string(nodes_.size()) + " nodes on " + device_.name + " that ends with " + last,
-            from_outside_, written_, fresh};
+            from_outside_, written_, fresh,
+            maybe_read_};
 }
 
 }  // namespace chaos

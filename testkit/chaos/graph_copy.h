@@ -32,7 +32,7 @@ class GraphCopy {
     std::vector<abi::Tensor *> nodes_;
     std::unordered_map<const abi::Tensor *, abi::Tensor *> copies_;
     std::vector<std::shared_ptr<Memory>> memory_;  // may be freed by its owner while we are queued
-    Ranges from_outside_, written_;
+    Ranges from_outside_, written_, maybe_read_;
 };
 
 }  // namespace chaos

@@ -17,7 +17,8 @@ struct Touch {
     Device *device = nullptr;
     std::string what;
     Ranges reads, writes;
-    Ranges fresh;  // of `writes`: what the work never reads before it wrote it, and writes whole
+    Ranges fresh;        // of `writes`: what the work never reads before it wrote it, and writes whole
+    Ranges maybe_reads;  // experts: which of them is known when the work is executed, so uses() decides then
 };
 
 using Touched = std::shared_ptr<const Touch>;
@@ -28,6 +29,8 @@ void check_blocking(const Touch &touch);
 // work before it still needs the bytes. From here to finish() it is pending.
 void begin(const Touched &touch, bool poison);
 void finish(const Touched &touch);
+// What pending work really reads of its maybe_reads, said when it is executed: a hazard where somebody wrote there meanwhile.
+void uses(const Touched &touch, const Ranges &reads);
 
 std::string first_hazard();
 void forget_hazards();

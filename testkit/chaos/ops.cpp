@@ -124,4 +124,12 @@ std::uint64_t expert_bytes(const abi::Tensor *node) {
     return n_distinct * node->src[0]->nb[2];
 }
 
+Ranges expert_ranges(const abi::Tensor *node) {
+    Ranges ranges;
+    const auto *weight = static_cast<const std::uint8_t *>(node->src[0]->data);
+    const std::size_t slab_bytes = node->src[0]->nb[2];
+    each_index(node->src[2], [&](std::int64_t expert) { ranges.add(Range::of(weight + static_cast<std::size_t>(expert) * slab_bytes, slab_bytes)); });
+    return ranges;
+}
+
 }  // namespace chaos

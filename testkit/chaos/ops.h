@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device.h"
+#include "ranges.h"
 
 namespace chaos {
 
@@ -23,5 +24,7 @@ bool has_indices(const abi::Tensor *node);
 bool are_indices_in_range(const abi::Tensor *node);
 // Distinct experts of a MUL_MAT_ID times the bytes of one.
 std::uint64_t expert_bytes(const abi::Tensor *node);
+// Where these lie.
+Ranges expert_ranges(const abi::Tensor *node);
 
 }  // namespace chaos

@@ -1,6 +1,8 @@
 // The queue of a stream. One piece of work executes at a time, in order, whoever executes it.
 #include "stream.h"
 
+#include "ops.h"
+
 namespace chaos {
 
 Stream::Stream(Device &device, abi::Backend *cpu) : device_(device), cpu_(cpu), is_threaded_(device.knobs.is_on(k_threaded)) {
@@ -43,9 +45,10 @@ void Stream::synchronize() {
     }
 }
 
-abi::Status Stream::compute(const std::vector<abi::Tensor *> &nodes, std::string &error) {
-    return compute_on(
-        device_, nodes, piece_, [this](abi::Graph *graph) { return api().graph_compute(cpu_, graph); }, error);
+abi::Status Stream::compute(const std::vector<abi::Tensor *> &nodes, const Touched &touch, std::string &error) {
+    const Executor executor = {piece_, [this](abi::Graph *graph) { return api().graph_compute(cpu_, graph); },
+                               [&touch](const abi::Tensor *node) { uses(touch, expert_ranges(node)); }};
+    return compute_on(device_, nodes, executor, error);
 }
 
 void Stream::execute_one(std::unique_lock<std::mutex> &lock) {
@@ -54,7 +57,7 @@ void Stream::execute_one(std::unique_lock<std::mutex> &lock) {
     is_executing_ = true;
     const bool is_void = has_failed_;  // what comes after a failure would compute from garbage
     lock.unlock();
-    const std::string error = is_void ? std::string() : item.work();
+    const std::string error = is_void ? std::string() : item.work(item.touch);
     if (!error.empty()) set_error(&device_, error);
     finish(item.touch);
     lock.lock();

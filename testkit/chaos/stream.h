@@ -14,8 +14,8 @@ namespace chaos {
 
 class Stream {
    public:
-    // Work says why it failed, or nothing.
-    using Work = std::function<std::string()>;
+    // Work is given what it was said to touch, and says why it failed, or nothing.
+    using Work = std::function<std::string(const Touched &)>;
 
     Stream(Device &device, abi::Backend *cpu);
     ~Stream();
@@ -26,7 +26,7 @@ class Stream {
     // False, and nothing is queued, once work of this stream has failed.
     bool queue(Touch touch, Work work);
     void synchronize();
-    abi::Status compute(const std::vector<abi::Tensor *> &nodes, std::string &error);
+    abi::Status compute(const std::vector<abi::Tensor *> &nodes, const Touched &touch, std::string &error);
 
    private:
     struct Item {

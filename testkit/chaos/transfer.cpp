@@ -15,7 +15,7 @@ Transfer::Transfer(const abi::Tensor *tensor, std::size_t offset, std::size_t by
 Touch Transfer::touch(const Stream *stream) const {
     const Range there = Range::of(device_, bytes_), here = Range::of(host_, bytes_);
     const Range from = direction_ == to_host ? there : here, to = direction_ == to_host ? here : there;
-    return {stream, &memory_->device(), what_, Ranges(from), Ranges(to), Ranges(to)};
+    return {stream, &memory_->device(), what_, Ranges(from), Ranges(to), Ranges(to), {}};
 }
 
 void Transfer::run(bool is_blocking) const {

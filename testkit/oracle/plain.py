@@ -6,22 +6,20 @@ are kept by (file, setup, steps).
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from testkit.chaos import Chaos, Counters
+from testkit.chaos import Counters
+from testkit.chaos.process import here, process
 
 from .engine import Bits, Context, EngineError, Watch, loaded, running
 from .routing import Observer, Ubatch
 from .script import Setup, Steps
 
 _CPU_BUFFERS = frozenset({"CPU", "CPU_Mapped"})
-_chaos: Chaos | None = None  # in the oracle's process alone
 
 
 @dataclass
@@ -34,8 +32,7 @@ class Oracle:
     n_runs: int = 0
 
     def __post_init__(self) -> None:
-        devices = {} if self.chaos is None else {"initializer": load_chaos, "initargs": (dict(self.chaos),)}
-        self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), **devices)
+        self._process = process(self.chaos)
 
     def logits(self, path: Path, setup: Setup, steps: Steps) -> list[Bits]:
         """Bits of one array per batch."""
@@ -72,16 +69,12 @@ class Oracle:
         self._process.shutdown()
 
 
-def load_chaos(knobs: Mapping[str, float]) -> None:
-    """In the oracle's process, before anything else: chaos devices."""
-    global _chaos
-    _chaos = Chaos.load(**knobs)
-
-
 def chaos_counters(device: int) -> Counters:
     """In the oracle's process: the counters of a chaos device."""
-    assert _chaos
-    return _chaos.counters(device)
+    devices = here()
+    if devices is None:
+        raise EngineError("expected an oracle with chaos devices, got a plain one")
+    return devices.counters(device)
 
 
 def run(path: Path, setup: Setup, steps: Steps) -> list[Bits]:
@@ -108,7 +101,7 @@ def generate(path: Path, setup: Setup, prompt: tuple[int, ...], n_tokens: int) -
 def _plain_context(path: Path, setup: Setup, watch: Watch | None = None) -> Iterator[Context]:
     """A context of the file. EngineError unless this is plain llama.cpp with its weights as the file has them (trap 16)."""
     with loaded(path, setup) as model:
-        allowed = _CPU_BUFFERS | {name for name in model.buffers if _chaos and name.startswith("CHAOS")}
+        allowed = _CPU_BUFFERS | {name for name in model.buffers if here() and name.startswith("CHAOS")}
         if not setup.repack and not model.buffers <= allowed:
             raise EngineError(f"expected the oracle's weights in {sorted(allowed)}, got {sorted(model.buffers)}")
         with running(model, setup, watch) as context:

@@ -39,8 +39,9 @@ def compiled(made: Path, *flags: str) -> Path:
     lib = package / "lib"
     folders = [f"-I{package.parent / 'include'}", f"-I{ROOT / 'testkit/chaos'}", f"-L{lib}", f"-Wl,-rpath,{lib}"]
     libraries = ["-Wl,--no-as-needed", "-l:libggml.so.0", "-l:libggml-base.so.0", "-l:libggml-cpu.so.0", "-ldl", "-pthread"]
-    command = [os.environ.get("CXX", "c++"), "-std=c++17", "-Wall", "-Wextra", "-Werror", str(HERE / "scenarios.cpp"), "-o", str(made)]
-    result = subprocess.run([*command, *flags, *folders, *libraries], capture_output=True, text=True)
+    command = [os.environ.get("CXX", "c++"), "-std=c++17", "-Wall", "-Wextra", "-Werror", "-o", str(made)]
+    sources = map(str, sorted(HERE.glob("*.cpp")))
+    result = subprocess.run([*command, *flags, *sources, *folders, *libraries], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return made
 

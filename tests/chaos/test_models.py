@@ -96,6 +96,15 @@ with loaded(Path(sys.argv[1]), setup) as model, running(model, setup) as context
     assert seen[0][2] in ("ffn_moe_gate-0", "ffn_moe_up-0")
 
 
+def test_routing_is_seen_on_a_device_too(oracle: Oracle, model_file: ModelFile) -> None:
+    path, steps = model_file(MODELS["gpt-oss-MXFP4"]), steps_of(range(1, 20), [5])
+    with Oracle(chaos={}) as one:
+        seen = one.routing(path, Setup(n_gpu_layers=99), steps)
+    for got, want in zip(seen, oracle.routing(path, Setup(), steps), strict=True):
+        assert got.ids.keys() == want.ids.keys()
+        assert all((got.ids[place] == want.ids[place]).all() for place in want.ids)
+
+
 def test_signed_results_change_the_logits(oracle: Oracle, model_file: ModelFile) -> None:
     path, setup = model_file(MODELS["qwen3moe-Q4_K"]), Setup(n_gpu_layers=99)
     with Oracle(chaos={"sign": 1}) as signed:

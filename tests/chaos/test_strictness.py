@@ -77,7 +77,7 @@ def test_fresh_memory_is_poison(scenario: Scenario, poison: int) -> None:
 @pytest.mark.parametrize("mode", [LAZY, THREADED], ids=["lazy", "threaded"])
 def test_poison_never_touches_what_queued_work_still_needs(scenario: Scenario, mode: dict[str, int]) -> None:
     said = scenario("old_bytes_are_kept_for_queued_work", **mode)
-    assert (said["value"], said["hazards"]) == ("4", "0")
+    assert (said["value"], said["before_the_write"], said["hazards"]) == ("4", "4", "0")
 
 
 def test_buffer_type_is_known_by_its_fields(scenario: Scenario) -> None:
@@ -121,6 +121,12 @@ def test_allocations_fail_as_asked_and_give_no_buffer(scenario: Scenario) -> Non
         "got_1999": "1",
     }
     assert said["failed"] == "3"
+
+
+def test_writing_an_expert_is_a_hazard_where_queued_work_asks_for_that_one(scenario: Scenario) -> None:
+    said = scenario("experts_written_while_queued")
+    assert [said[name] for name in ("blocking_0", "blocking_1", "async_0", "async_1")] == ["0", "1", "1", "2"]
+    assert "write of" in said["first_hazard"]
 
 
 def test_signature_tells_device_and_shape(scenario: Scenario) -> None:
