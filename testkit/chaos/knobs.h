@@ -11,23 +11,23 @@ namespace chaos {
 constexpr int kMaxDevices = 16;
 
 // name, least value, value at the start
-#define CHAOS_KNOBS(K)                                                                                   \
-    K(devices, 1, 1)                 /* how many there are: read once, when ggml loads us */             \
-    K(threaded, 0, 0)                /* 1: a worker per stream; 0: lazy, until synchronised */           \
-    K(n_threads, 1, 1)               /* threads of a stream's kernels, for streams made later */         \
-    K(integrated, 0, 0)              /* 1: says that it shares the host's memory */                      \
-    K(total_bytes, 0, 17179869184.0) /* memory of the device */                                          \
-    K(max_buffer_bytes, -1, -1)      /* largest buffer that it promises, -1: any */                      \
-    K(fail_after_bytes, -1, -1)      /* allocations fail once so many bytes were given, -1: never */     \
-    K(fail_above_bytes, -1, -1)      /* one allocation above so many bytes fails, -1: none */            \
-    K(offload_batch, 0, 32)          /* least batch whose weights it wants copied from the host */       \
-    K(link_bytes_per_second, 0, 0)   /* 0: as fast as memory */                                          \
-    K(link_latency_ns, 0, 0)         /* of each transfer */                                              \
-    K(expert_ns_per_byte, 0, 0)      /* compute time per byte of the distinct experts of a MUL_MAT_ID */ \
-    K(node_ns, 0, 0)                 /* compute time of any other node */                                \
-    K(poison, 0, 1)                  /* 0xFF on allocation, on free, and in results until they exist */  \
-    K(sign, 0, 0)                    /* 1: rows of MUL_MAT_ID carry the device's signature */            \
-    K(log_nodes, 0, 0)               /* so many nodes are written down */                                \
+#define CHAOS_KNOBS(K)                                                                                          \
+    K(devices, 1, 1)                 /* how many there are: read once, when ggml loads us */                    \
+    K(threaded, 0, 0)                /* 1: a worker per stream; 0: lazy, until synchronised */                  \
+    K(n_threads, 1, 1)               /* threads of a stream's kernels, for streams made later */                \
+    K(integrated, 0, 0)              /* 1: says that it shares the host's memory */                             \
+    K(total_bytes, 0, 17179869184.0) /* memory of the device */                                                 \
+    K(max_buffer_bytes, -1, -1)      /* largest buffer that it promises, -1: any */                             \
+    K(fail_after_bytes, -1, -1)      /* allocations fail after so many bytes since the last reset, -1: never */ \
+    K(fail_above_bytes, -1, -1)      /* one allocation above so many bytes fails, -1: none */                   \
+    K(offload_batch, 0, 32)          /* least batch whose weights it wants copied from the host */              \
+    K(link_bytes_per_second, 0, 0)   /* 0: as fast as memory */                                                 \
+    K(link_latency_ns, 0, 0)         /* of each transfer */                                                     \
+    K(expert_ns_per_byte, 0, 0)      /* compute time per byte of the distinct experts of a MUL_MAT_ID */        \
+    K(node_ns, 0, 0)                 /* compute time of any other node */                                       \
+    K(poison, 0, 1)                  /* 0xFF on allocation, on free, and in results until they exist */         \
+    K(sign, 0, 0)                    /* 1: rows of MUL_MAT_ID carry the device's signature */                   \
+    K(log_nodes, 0, 0)               /* so many nodes are written down */                                       \
     K(cpu_ns_per_byte, 0, 0)         /* of the CPU: time per byte of the distinct experts of a MUL_MAT_ID */
 
 enum Knob : std::size_t {

@@ -1,4 +1,9 @@
 // Scenarios of requests that must be served right or refused in order, and of signatures.
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "ranges.h"
 #include "scenarios.h"
 #include "subjects.h"
 
@@ -91,4 +96,27 @@ void signature_tells_device_and_shape() {
     say("k_3", is_signed_as(plain, found, 0, 1, 3));
     say("expert_bytes", static_cast<double>(g_control->count("expert_bytes")));
     say("expert_rows", static_cast<double>(g_control->count("expert_rows")));
+}
+
+// against a plain array of 64 places, 2000 times
+void ranges_are_sets() {
+    std::mt19937 random(7);
+    const auto up_to = [&](unsigned n) { return static_cast<std::uintptr_t>(random() % n); };
+    int n_wrong = 0;
+    for (int round = 0; round < 2000; round++) {
+        chaos::Ranges ranges;
+        std::array<bool, 64> places{};
+        for (int step = 0; step < 8; step++) {
+            const std::uintptr_t begin = up_to(64), end = begin + up_to(static_cast<unsigned>(65 - begin));
+            const bool is_added = up_to(3) != 0;
+            is_added ? ranges.add(chaos::Range{begin, end}) : ranges.remove(chaos::Range{begin, end});
+            std::fill(places.begin() + static_cast<long>(begin), places.begin() + static_cast<long>(end), is_added);
+        }
+        for (std::uintptr_t place = 0; place < 64; place++) n_wrong += ranges.touches(chaos::Range{place, place + 1}) == places[place] ? 0 : 1;
+        const std::uintptr_t begin = up_to(60), end = begin + up_to(5);
+        const bool touches =
+            std::any_of(places.begin() + static_cast<long>(begin), places.begin() + static_cast<long>(end), [](bool is) { return is; });
+        n_wrong += ranges.touches(chaos::Range{begin, end}) == touches ? 0 : 1;
+    }
+    say("wrong", n_wrong);
 }

@@ -37,6 +37,7 @@ const std::map<std::string, void (*)()> kScenarios = {
     SCENARIO(signature_tells_device_and_shape),
     SCENARIO(time_is_taken),
     SCENARIO(cpu_takes_time),
+    SCENARIO(ranges_are_sets),
     SCENARIO(many_threads),
     SCENARIO(several_wait_for_one),
 };

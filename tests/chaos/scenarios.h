@@ -27,3 +27,4 @@ void time_is_taken();
 void cpu_takes_time();
 void many_threads();
 void several_wait_for_one();
+void ranges_are_sets();

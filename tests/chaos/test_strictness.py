@@ -164,3 +164,7 @@ def test_threads_with_streams_of_their_own_do_not_disturb_each_other(scenario: S
 def test_two_threads_may_wait_for_one_stream(scenario: Scenario, mode: dict[str, int]) -> None:
     said = scenario("several_wait_for_one", **mode)
     assert (said["wrong"], said["hazards"]) == ("0", "0")
+
+
+def test_ranges_are_sets_of_addresses(scenario: Scenario) -> None:
+    assert scenario("ranges_are_sets")["wrong"] == "0"
