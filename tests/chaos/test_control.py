@@ -27,11 +27,17 @@ print(engine.ggml_copies())
 
 def test_free_memory_is_answered_as_told_and_then_truly(python: Python) -> None:
     code = """
+import ctypes
 from slotpool import engine
 from testkit.chaos import Chaos
 chaos = Chaos.load(total_bytes=1000)
 free = lambda: next(d.free_bytes for d in engine.devices() if d.name == "CHAOS0")
 chaos.answer_free([500, 10])
+function = lambda name, *kinds: ctypes.CFUNCTYPE(*kinds)(engine.function_address(name))
+handle = function("ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)
+props = function("ggml_backend_dev_get_props", None, ctypes.c_void_p, ctypes.c_void_p)
+buffer = ctypes.create_string_buffer(256)  # for the properties, which are smaller
+props(handle(b"CHAOS0"), buffer)
 print([free() for _ in range(4)])
 """
     assert python(code).stdout.strip() == "[500, 10, 1000, 1000]"
