@@ -35,8 +35,8 @@ MODES = ("cpu", "copy", "auto")
 EXPERT_NS = 2_500_000
 """Declared time of one expert of a layer on the CPU; the device takes a DEVICE_SPEED-th."""
 DEVICE_SPEED = 16
-N_WARM, N_MEASURED = 32, 48
-"""Tokens: the first fill the pool and the running means, the others are timed."""
+N_FILL, N_LEARN, N_MEASURED = 96, 24, 48
+"""Tokens: the first fill the pool while nothing takes declared time, the next fill the running means, the others are timed."""
 N_ROUNDS = 2
 
 
@@ -57,7 +57,7 @@ def main() -> None:
         if worker.returncode:
             raise SystemExit(f"expected the grid of {routing}, found exit code {worker.returncode}")
         cells = json.loads(answer)
-        write("device_grid", routing=routing, expert_ns=EXPERT_NS, device_speed=DEVICE_SPEED, tokens=[N_WARM, N_MEASURED], cells=cells)
+        write("device_grid", routing=routing, expert_ns=EXPERT_NS, device_speed=DEVICE_SPEED, tokens=[N_FILL, N_LEARN, N_MEASURED], cells=cells)
         show(routing, cells)
 
 
@@ -101,7 +101,7 @@ def cells_of(n_expert: int, n_used: int) -> Iterator[Cell]:
 
 def routed(routing: str, folder: Path) -> tuple[Path, list[int]]:
     """A model and the tokens that are given to it one by one."""
-    n_tokens = N_WARM + N_MEASURED
+    n_tokens = N_FILL + N_LEARN + N_MEASURED
     if routing == "text":
         from llama_cpp import Llama
 
@@ -142,18 +142,22 @@ def decode(path: Path, facts: files.Model, tokens: Sequence[int], cell: Cell, ar
     from testkit.oracle.pooled import pooled
     from testkit.oracle.script import Batch, Setup
 
-    _declare(facts, cell)
+    _declare(facts, None)
     setup = Setup(n_gpu_layers=99, placed=(("ffn_.*_exps", "CPU"),) if arm == "plain" else ())
     steps = [Batch((token,)) for token in tokens]
     if arm == "plain":
         with calls.loaded(path, setup) as loaded, calls.running(loaded, setup) as context:
-            context.run(steps[:N_WARM])
-            return _timed(context, steps[N_WARM:]), 0.0
+            context.run(steps[:N_FILL])
+            _declare(facts, cell)
+            context.run(steps[N_FILL : N_FILL + N_LEARN])
+            return _timed(context, steps[N_FILL + N_LEARN :]), 0.0
     made = plans.make(facts, cell.slots, devices=["CHAOS0"], misses=arm, rail=0)
     with pooled(path, replace(made), setup) as pool:
-        pool.run(steps[:N_WARM])
+        pool.run(steps[:N_FILL])
+        _declare(facts, cell)
+        pool.run(steps[N_FILL : N_FILL + N_LEARN])
         pool.session.reset_counts()
-        speed = _timed(pool.first, steps[N_WARM:])
+        speed = _timed(pool.first, steps[N_FILL + N_LEARN :])
         counts = [group.generation for group in pool.counts()]
     lookups = sum(count.lookups for count in counts)
     print(cell, arm, [sum(getattr(c,f) for c in counts) for f in ("rows_hit","rows_copy","rows_cpu")], sum(c.bytes_copied for c in counts)//130000, file=sys.stderr)
@@ -171,19 +175,19 @@ def _timed(context: Any, steps: Sequence[Any]) -> float:
 _chaos: list[Any] = []
 
 
-def _declare(facts: files.Model, cell: Cell) -> None:
-    """The declared speeds of this point."""
+def _declare(facts: files.Model, cell: Cell | None) -> None:
+    """The declared speeds of this point; without one nothing takes declared time."""
     from testkit.chaos import Chaos
 
     slab = facts.expert_bytes / facts.n_expert / len(facts.layers)
     cpu_ns = EXPERT_NS / slab
     knobs = {
-        "cpu_ns_per_byte": cpu_ns,
-        "expert_ns_per_byte": cpu_ns / DEVICE_SPEED,
-        "link_bytes_per_second": cell.ratio * 1e9 / cpu_ns,
+        "cpu_ns_per_byte": cpu_ns if cell else 0.0,
+        "expert_ns_per_byte": cpu_ns / DEVICE_SPEED if cell else 0.0,
+        "link_bytes_per_second": cell.ratio * 1e9 / cpu_ns if cell else 0.0,
     }
     if not _chaos:
-        _chaos.append(Chaos.load(threaded=1, **knobs))
+        _chaos.append(Chaos.load(threaded=1, cpu_ns_per_byte=1.0))  # a CPU that is to be slowed must know it from the start
     _chaos[0].set(**knobs)
 
 

@@ -61,11 +61,11 @@ std::vector<std::string> pooled_devices(const Plan &plan) {
     return names;
 }
 
-// A registry with the pool devices of the plan that are not there yet. Lives as long as the process, as ggml expects.
-abi::Registry *new_registry(const Plan &plan) {
+// A registry with pool devices that are not there yet. Lives as long as the process, as ggml expects.
+abi::Registry *new_registry(const std::vector<std::string> &names) {
     auto *devices = new Devices;
     auto *reg = new abi::Registry{abi::kApiVersion, {get_name, get_device_count, get_device, get_proc_address}, devices};
-    for (const std::string &name : pooled_devices(plan)) {
+    for (const std::string &name : names) {
         if (!PoolDevice::is_there(name)) devices->all.push_back(PoolDevice::over(name, reg).device());
     }
     return reg;
@@ -73,7 +73,7 @@ abi::Registry *new_registry(const Plan &plan) {
 
 // The pools before the store, and both before the CPU: the scheduler asks in this order.
 abi::Registry *first_registry(const Plan &plan) {
-    abi::Registry *reg = new_registry(plan);
+    abi::Registry *reg = new_registry(pooled_devices(plan));
     static_cast<Devices *>(reg->context)->all.push_back(store_device(reg));
     return reg;
 }
@@ -149,9 +149,13 @@ int op_mul_mat_id() { return state().op_mul_mat_id; }
 
 void register_missing_devices(const Plan &plan) {
     if (!is_registered()) return;  // ggml_backend_init() is still to come
-    const std::vector<std::string> names = pooled_devices(plan);
-    if (std::all_of(names.begin(), names.end(), PoolDevice::is_there)) return;
-    registry_api().register_registry(new_registry(plan));
+    std::vector<std::string> names = pooled_devices(plan);
+    // every context gets a backend for every device of ours, and can have sixteen: none for names that stand for nothing
+    const auto is_needless = [](const std::string &name) {
+        return PoolDevice::is_there(name) || (name != "CPU" && registry_api().dev_by_name(name.c_str()) == nullptr);
+    };
+    names.erase(std::remove_if(names.begin(), names.end(), is_needless), names.end());
+    if (!names.empty()) registry_api().register_registry(new_registry(names));
 }
 
 abi::BufferType *store_buffer_type() {
