@@ -44,7 +44,7 @@ const abi::Tensor *planned_in_question(const abi::Tensor *op) {
                           weight->buffer->usage != abi::kUsageWeights;
     const auto session = is_dummy ? sessions::loading() : nullptr;
     if (!session) return nullptr;
-    const bool is_planned = is_matmul ? session->plan.find(weight->name) != nullptr : session->plan.biases.count(weight->name) != 0;
+    const bool is_planned = is_matmul ? session->wants(*weight) : session->plan.biases.count(weight->name) != 0;
     return is_planned ? weight : nullptr;
 }
 

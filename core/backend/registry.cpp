@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backend/exit_report.h"
 #include "backend/pool_device.h"
 #include "os/library.h"
 #include "plan/plan.h"
@@ -112,8 +113,8 @@ bool attach(const void *caller, std::string &error) {
     return true;
 }
 
-// SLOTPOOL_PLAN names the plan of a program that knows nothing of us: its session stays open for loading.
-bool open_environment_plan(std::string &error) {
+// SLOTPOOL_PLAN names the plan of a program that knows nothing of us.
+bool read_environment_plan(Plan &plan, std::string &error) {
     const char *path = std::getenv("SLOTPOOL_PLAN");
     if (path == nullptr) {
         error = "Expected a plan (SLOTPOOL_PLAN names its file), found none. Nothing is pooled, nothing is registered";
@@ -123,14 +124,22 @@ bool open_environment_plan(std::string &error) {
     std::string text(kMaxPlanBytes + 1, '\0');  // one byte more than allowed: parse_plan refuses it, however large the file
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(file.gcount()));
-    Plan plan;
     if (!file.eof() && text.empty()) error = std::string("Expected a readable plan file, found none - at ") + path;
     if (!error.empty() || !parse_plan(text.data(), text.size(), plan, error)) return false;
-    if (plan.groups.empty()) {
-        error = std::string("Expected a plan with at least one group, found none - at ") + path;
+    if (plan.groups.empty()) error = std::string("Expected a plan with at least one group, found none - at ") + path;
+    return error.empty();
+}
+
+// Its session stays open for loading, and says at the program's exit what its pool did.
+bool open_environment_plan(const void *caller, std::string &error) {
+    Plan plan;
+    if (!read_environment_plan(plan, error)) return false;
+    if (!attach(caller, error) || sessions::open(plan, error, true) == 0) {
+        exit_report::refused(plan, error);
         return false;
     }
-    return sessions::open(std::move(plan), error, true) != 0;
+    exit_report::arm(sessions::loading());
+    return true;
 }
 
 abi::Registry *refuse(const std::string &error, bool say_so) {
@@ -187,8 +196,9 @@ extern "C" __attribute__((visibility("default"))) slotpool::abi::Registry *ggml_
     std::string error;
     const bool by_library = sessions::loading() != nullptr;  // our own Python reads last_error(); another program gets a line
     try {
-        if (!attach(__builtin_return_address(0), error)) return refuse(error, !by_library);
-        if (!by_library && !open_environment_plan(error)) return refuse(error, true);
+        const void *caller = __builtin_return_address(0);
+        const bool is_open = by_library ? attach(caller, error) : open_environment_plan(caller, error);
+        if (!is_open) return refuse(error, !by_library);
         PoolDevice::forget_all();
         abi::Registry *reg = first_registry(sessions::loading()->plan);
         state().is_registered = true;

@@ -42,13 +42,16 @@ std::size_t word_begin(const std::string &line, int index) {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// What was found, fit for one line of any terminal: a plan may hold anything.
-std::string quoted(const std::string &found) {
-    std::string text = found.size() <= kMaxQuoted ? found : found.substr(0, kMaxQuoted) + "...";
+// Fit for one line of any terminal: a plan may hold anything.
+std::string printable(std::string text) {
     for (char &c : text) {
         if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
     }
-    return "\"" + text + "\"";
+    return text;
+}
+
+std::string quoted(const std::string &found) {
+    return "\"" + printable(found.size() <= kMaxQuoted ? found : found.substr(0, kMaxQuoted) + "...") + "\"";
 }
 
 // The host program may have set a locale in which 0.97 is no number, so strtod will not do. Digits and a point, as Python writes them.
@@ -91,8 +94,9 @@ class PlanReader {
         if (words[0] == "group") return group(words);
         if (words[0] == "tensor") return tensor(words);
         if (words[0] == "bias") return bias(words, line);
-        if (words[0] == "off") return words.size() >= 3 || fail("off NAME REASON", quoted(line));
-        return fail("a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off)", quoted(words[0]));
+        if (words[0] == "off") return off(words, line);
+        if (words[0] == "report") return report(words, line);
+        return fail("a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off, report)", quoted(words[0]));
     }
 
     bool header(const Words &words, const std::string &line) {
@@ -236,6 +240,17 @@ class PlanReader {
         const int group = static_cast<int>(plan_.groups.size()) - 1;
         const bool is_new = plan_.by_name.count(words[1]) == 0 && plan_.biases.emplace(words[1], group).second;
         return is_new || fail("each tensor once", quoted(words[1]) + " again");
+    }
+
+    bool off(const Words &words, const std::string &line) {
+        if (words.size() < 3) return fail("off NAME REASON", quoted(line));
+        plan_.off.push_back({words[1], printable(line.substr(word_begin(line, 2)))});
+        return true;
+    }
+
+    bool report(const Words &words, const std::string &line) {
+        if (!plan_.report.empty()) return fail("one line for the report", "another");
+        return path(words.size() < 2 ? "" : line.substr(word_begin(line, 1)), plan_.report);
     }
 
     // Where the experts lie: all tensors have a file, or none has.

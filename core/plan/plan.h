@@ -7,6 +7,7 @@
 //   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736
 //   bias blk.0.ffn_gate_exps.bias         of an expert tensor of the group, [n, n_expert]: goes with it where it lies and where it is added
 //   off blk.9.ffn_gate_exps.weight REASON WORDS
+//   report path=/tmp/some folder/report   where to leave what the pool did (core/backend/exit_report.h); the path is the rest of the line
 //
 // Where experts stay on disk, the files come first, memory has a line, and every tensor says where its experts lie:
 //
@@ -74,6 +75,12 @@ struct PlannedMemory {
     std::uint64_t reserve = 0;  // allocated by then, but not yet touched
 };
 
+// An expert tensor without slots, and why.
+struct PlannedOff {
+    std::string name;
+    std::string reason;
+};
+
 struct PlannedGroup {
     int layer = 0;
     std::string pass;
@@ -94,6 +101,8 @@ struct Plan {
     std::vector<PlannedFile> files;
     std::vector<PlannedGroup> groups;
     std::vector<PlannedTensor> tensors;
+    std::vector<PlannedOff> off;
+    std::string report;                            // a file; empty: nobody asked for it
     std::unordered_map<std::string, int> by_name;  // index in tensors
     std::unordered_map<std::string, int> biases;   // group by name
 

@@ -17,7 +17,12 @@ std::uint64_t next_serial() {
 
 }  // namespace
 
-Session::Session(Plan made) : plan(std::move(made)), off_reasons_(plan.groups.size()), slots_(plan.groups.size(), -1) {
+Session::Session(Plan made)
+    : plan(std::move(made)),
+      off_reasons_(plan.groups.size()),
+      slots_(plan.groups.size(), -1),
+      misfits_(plan.tensors.size()),
+      was_stored_(plan.tensors.size()) {
     for (const PlannedGroup &group : plan.groups) devices_.push_back(group.device == "auto" ? "" : group.device);
 }
 
@@ -34,13 +39,7 @@ void Session::set_device(int group, const std::string &device) {
 std::shared_ptr<StoredTensor> Session::add(const abi::Tensor &weight, const abi::Buffer &buffer) {
     const PlannedTensor *planned = plan.find(weight.name);
     if (planned == nullptr || weight.data == nullptr) return nullptr;
-    const PlannedGroup &group = plan.groups[static_cast<std::size_t>(planned->group)];
-    if (weight.ne[2] != group.n_expert || weight.nb[2] != planned->slab_bytes || weight.ne[3] != 1) {
-        switch_off(planned->group, "expected " + std::to_string(group.n_expert) + " experts of " + std::to_string(planned->slab_bytes) +
-                                       " bytes in " + planned->name + " as planned, found " + std::to_string(weight.ne[2]) + " of " +
-                                       std::to_string(weight.nb[2]));
-        return nullptr;
-    }
+    if (!fits(weight, *planned)) return nullptr;
     auto stored = std::make_shared<StoredTensor>();
     stored->planned = planned;
     stored->session = this;
@@ -53,8 +52,25 @@ std::shared_ptr<StoredTensor> Session::add(const abi::Tensor &weight, const abi:
     const auto is_same = [&](const auto &tensor) { return tensor->planned == planned; };
     if (std::any_of(tensors_.begin(), tensors_.end(), is_same)) return nullptr;  // a second model under one plan stays stock
     tensors_.push_back(stored);
+    was_stored_[index_of(*planned)] = true;
     return stored;
 }
+
+bool Session::wants(const abi::Tensor &weight) {
+    const PlannedTensor *planned = plan.find(weight.name);
+    return planned != nullptr && fits(weight, *planned) && !is_stored(planned->name);
+}
+
+bool Session::fits(const abi::Tensor &weight, const PlannedTensor &planned) {
+    const PlannedGroup &group = plan.groups[static_cast<std::size_t>(planned.group)];
+    if (weight.ne[2] == group.n_expert && weight.nb[2] == planned.slab_bytes && weight.ne[3] == 1) return true;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    misfits_[index_of(planned)] = "expected " + std::to_string(group.n_expert) + " experts of " + std::to_string(planned.slab_bytes) + " bytes in " +
+                                  planned.name + " as planned, found " + std::to_string(weight.ne[2]) + " of " + std::to_string(weight.nb[2]);
+    return false;
+}
+
+std::size_t Session::index_of(const PlannedTensor &planned) const { return static_cast<std::size_t>(&planned - plan.tensors.data()); }
 
 std::shared_ptr<StoredBias> Session::add_bias(const abi::Tensor &bias) const {
     if (plan.biases.count(bias.name) == 0 || bias.data == nullptr || bias.type != abi::kTypeF32) return nullptr;
@@ -85,6 +101,11 @@ bool Session::is_stored(const std::string &name) const {
     return std::any_of(tensors_.begin(), tensors_.end(), [&](const auto &tensor) { return tensor->planned == planned; });
 }
 
+bool Session::was_stored(int tensor) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return was_stored_[static_cast<std::size_t>(tensor)];
+}
+
 std::shared_ptr<ContextCounts> Session::add_context() {
     const std::lock_guard<std::mutex> lock(mutex_);
     contexts_.push_back(std::make_shared<ContextCounts>(plan.groups.size()));
@@ -93,7 +114,13 @@ std::shared_ptr<ContextCounts> Session::add_context() {
 
 std::string Session::off_reason(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return off_reasons_[static_cast<std::size_t>(group)];
+    if (!off_reasons_[static_cast<std::size_t>(group)].empty()) return off_reasons_[static_cast<std::size_t>(group)];
+    // another model's tensor of the same name is no reason: the planned one was stored
+    for (int tensor : plan.groups[static_cast<std::size_t>(group)].tensors) {
+        const auto index = static_cast<std::size_t>(tensor);
+        if (!was_stored_[index] && !misfits_[index].empty()) return misfits_[index];
+    }
+    return {};
 }
 
 void Session::switch_off(int group, const std::string &reason) {

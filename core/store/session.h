@@ -53,6 +53,10 @@ class Session : public std::enable_shared_from_this<Session> {
    public:
     explicit Session(Plan made);
 
+    // Whether a weight that is being loaded is the planned one and has no place yet: a draft model may have tensors of the same
+    // names, of this shape or another, and stays stock.
+    bool wants(const abi::Tensor &weight);
+
     // Called by the loader, through our buffer, for each tensor that got its place. nullptr: not a planned tensor, or its
     // shape is not the planned one (then it stays an ordinary tensor, and the group's off_reason says why).
     std::shared_ptr<StoredTensor> add(const abi::Tensor &weight, const abi::Buffer &buffer);
@@ -62,6 +66,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
     StoredTensors tensors_of(int group) const;
     bool is_stored(const std::string &name) const;
+    // Of planned tensor number `tensor`: it had its place once, whether or not its model lives on.
+    bool was_stored(int tensor) const;
     std::shared_ptr<ContextCounts> add_context();
 
     // Sums over contexts; locks, so not for the computing thread's use.
@@ -99,12 +105,17 @@ class Session : public std::enable_shared_from_this<Session> {
     std::unique_ptr<FileStore> files;  // nullptr: experts are in host memory. Set before the session is used
 
    private:
+    bool fits(const abi::Tensor &weight, const PlannedTensor &planned);
+    std::size_t index_of(const PlannedTensor &planned) const;
+
     mutable std::mutex mutex_;
     std::vector<std::shared_ptr<StoredTensor>> tensors_;
     std::vector<std::shared_ptr<ContextCounts>> contexts_;
     std::vector<std::string> off_reasons_;  // by group
     std::vector<std::string> devices_;      // by group
     std::vector<int> slots_;                // by group
+    std::vector<std::string> misfits_;      // by planned tensor: how the one that was offered differs
+    std::vector<bool> was_stored_;          // by planned tensor
     std::uint64_t reserve_ = 0;
     std::atomic<std::uint64_t> taken_{0};
     std::string distrust_;
