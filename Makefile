@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SOURCES := pyproject.toml CMakeLists.txt $(shell find core src -type f -not -name '*.so' -not -path '*/__pycache__/*')
 
-.PHONY: demo test lint core bench clean
+.PHONY: demo test lint core programs bench clean
 
 demo: .venv/.slotpool
 	.venv/bin/slotpool demo
@@ -20,6 +20,10 @@ lint: .venv/.lint
 core:
 	cmake -S . -B build/core -DSLOTPOOL_WERROR=ON
 	cmake --build build/core --parallel
+
+# llama.cpp's own programs, for tests/exec: built once into the user's cache
+programs: .venv/.test
+	.venv/bin/python scripts/programs.py
 
 bench: .venv/.test
 	.venv/bin/python -m benchmarks
