@@ -51,13 +51,22 @@ class Cell:
 
 def main() -> None:
     """Runs the grid, one process a routing at the same time (they sleep), writes a record each and prints the tables."""
-    workers = [subprocess.Popen([sys.executable, "-m", "benchmarks.device_grid", one], stdout=subprocess.PIPE, text=True) for one in ROUTINGS]
+    workers = [
+        subprocess.Popen([sys.executable, "-m", "benchmarks.device_grid", one], stdout=subprocess.PIPE, text=True) for one in ROUTINGS
+    ]
     for routing, worker in zip(ROUTINGS, workers, strict=True):
         answer, _ = worker.communicate()
         if worker.returncode:
             raise SystemExit(f"expected the grid of {routing}, found exit code {worker.returncode}")
         cells = json.loads(answer)
-        write("device_grid", routing=routing, expert_ns=EXPERT_NS, device_speed=DEVICE_SPEED, tokens=[N_FILL, N_LEARN, N_MEASURED], cells=cells)
+        write(
+            "device_grid",
+            routing=routing,
+            expert_ns=EXPERT_NS,
+            device_speed=DEVICE_SPEED,
+            tokens=[N_FILL, N_LEARN, N_MEASURED],
+            cells=cells,
+        )
         show(routing, cells)
 
 
@@ -160,7 +169,13 @@ def decode(path: Path, facts: files.Model, tokens: Sequence[int], cell: Cell, ar
         speed = _timed(pool.first, steps[N_FILL + N_LEARN :])
         counts = [group.generation for group in pool.counts()]
     lookups = sum(count.lookups for count in counts)
-    print(cell, arm, [sum(getattr(c,f) for c in counts) for f in ("rows_hit","rows_copy","rows_cpu")], sum(c.bytes_copied for c in counts)//130000, file=sys.stderr)
+    print(
+        cell,
+        arm,
+        [sum(getattr(c, f) for c in counts) for f in ("rows_hit", "rows_copy", "rows_cpu")],
+        sum(c.bytes_copied for c in counts) // 130000,
+        file=sys.stderr,
+    )
     if not lookups:
         raise SystemExit(f"expected lookups in the pool at {cell} with {arm}, found none")
     return speed, sum(count.hits for count in counts) / lookups

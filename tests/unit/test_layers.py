@@ -26,6 +26,7 @@ ROOMS = [
     "budget",
     "plan",
     "pool_stats",
+    "exec",
     "engine",
     "generation",
     "loading",

@@ -85,6 +85,15 @@ def taken(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options.pop(name) for name in NAMES}
 
 
+def planned(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes the pool's options out of `options`, as keywords of `slotpool.plan.make`: for programs whose devices are their own."""
+    found = taken(options)
+    if found.pop("rpc"):
+        raise SlotpoolError("expected RPC servers among the program's own arguments, found them before --", where="--rpc")
+    found.pop("require_pool")
+    return found | {"misses": found.pop("miss"), "devices": [one for one in found.pop("device") or () if one != "CPU"]}
+
+
 def _byte_size_or_auto(ctx: click.Context, param: click.Parameter, value: str | None) -> RamBudget:
     if value == "auto":
         return value

@@ -8,8 +8,10 @@ from slotpool.errors import SlotpoolError, printable
 from slotpool.plan.facts import Plan
 
 
-def to_text(plan: Plan) -> str:
+def to_text(plan: Plan, *, report: str = "") -> str:
     """The plan file, one statement a line; bytes of a path that are not UTF-8 are surrogates, so encode with `surrogateescape`.
+
+    `report` is the path of a file where the core leaves what the pool did (`core/backend/exit_report.h`); empty: nowhere.
 
     Raises SlotpoolError for a tensor name or a path that the format cannot hold.
     """
@@ -31,6 +33,8 @@ def to_text(plan: Plan) -> str:
             lines.append(f"tensor {_word(tensor.name)} role={tensor.role} slab={tensor.slab_bytes}{where}")
         lines.extend(f"bias {_word(name)}" for name in group.biases)
     lines.extend(f"off {_word(off.tensor)} {off.reason}" for off in plan.off)
+    if report:
+        lines.append(f"report path={_path(report)}")
     return "\n".join(lines) + "\n"
 
 

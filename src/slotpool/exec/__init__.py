@@ -1,0 +1,117 @@
+"""Runs an unmodified llama.cpp program with a pool: two variables in its environment, a plan in a private file, nothing else.
+
+Makes no plan itself and knows no engine: whoever calls says how a plan is made from the model that the program's arguments name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from slotpool import model, native, plan
+from slotpool.errors import REFUSED, SlotpoolError, printable, quoted
+from slotpool.exec.child import run_child
+from slotpool.exec.program_model import program_model
+from slotpool.exec.report import Report, read_report
+from slotpool.model import Model
+from slotpool.plan import Plan
+
+CORE_VARIABLE = "GGML_BACKEND_PATH"
+"""ggml's own: the one backend from outside that a program loads beside those it was built with."""
+PLAN_VARIABLE = "SLOTPOOL_PLAN"
+
+MakePlan = Callable[[Model], Plan]
+Say = Callable[[str], None]
+
+
+def run(command: Sequence[str], make_plan: MakePlan, *, require_pool: bool = False, say: Say, say_more: Say = lambda _: None) -> int:
+    """Runs `command`, a program and its arguments, with a pool for the model that the arguments name; returns its exit code.
+
+    128 + n for a program that signal n ended, as a shell has it. `say` takes a line for the user, `say_more` one that only a curious
+    one wants. Raises SlotpoolError for a program or a model that cannot be found, variables that the user has set already, and
+    with `require_pool` for an empty plan. A program that then uses no pool makes 1 of 0 with `require_pool`.
+    """
+    program = _find(command[0])
+    _check_environment(os.environ)
+    facts = _read(program_model(command[1:], os.environ))
+    made = make_plan(facts)
+    for warning in made.warnings:
+        say(f"warning: {warning}")
+    if not made.groups:
+        return _run_plain(program, command, made, facts, require_pool, say)
+    with _private_folder() as folder:
+        added = {CORE_VARIABLE: str(native.CORE_PATH), PLAN_VARIABLE: str(folder / "plan")}
+        report = folder / "report"
+        _write_plan(folder / "plan", plan.to_text(made, report=str(report)))
+        for name, value in added.items():
+            say_more(f"{name}={value}")
+        code = run_child(program, command, dict(os.environ) | added, folder)
+        return _judge(code, command[0], read_report(report), require_pool, say)
+
+
+def _run_plain(program: str, command: Sequence[str], made: Plan, facts: Model, require_pool: bool, say: Say) -> int:
+    reason = made.reason.removeprefix("off: ")
+    if require_pool:
+        where = printable(facts.files[0].path)
+        raise SlotpoolError(f"expected something pooled, found nothing: {reason}", where=where, exit_code=REFUSED)
+    say(f"pool off: {reason}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(program, list(command), dict(os.environ))  # nothing to tidy up and nothing to say afterwards
+
+
+def _judge(code: int, name: str, report: Report, require_pool: bool, say: Say) -> int:
+    """The exit code, and a line where the core could not say for itself what became of the pool."""
+    if not report.was_loaded and not report.refusals:
+        say(f"pool off: {quoted(name)} never loaded the core: it is no llama.cpp program, or its ggml loads no backend from outside")
+    elif report.was_loaded and not report.has_ended and code < 128:
+        say("the program ended without its exit handlers: what the pool did is not known")
+    if require_pool and not report.may_have_pooled:
+        return code or REFUSED
+    return code
+
+
+def _find(name: str) -> str:
+    found = shutil.which(name)
+    if found:
+        return os.path.abspath(found)
+    if os.sep in name and os.path.exists(name):
+        raise SlotpoolError("expected a program, found something that cannot be run", where=printable(name))
+    where = "" if os.sep in name else " in PATH"
+    raise SlotpoolError(f'expected a program, found none of the name "{quoted(name)}"{where}', where="slotpool exec")
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    for name in (CORE_VARIABLE, PLAN_VARIABLE):
+        if name in environment:
+            raise SlotpoolError(
+                f'expected {name} unset, since slotpool exec sets it, found "{quoted(environment[name])}"',
+                where="the environment",
+                do=f"Unset it (env -u {name} slotpool exec ...), or run the program without slotpool exec.",
+            )
+
+
+def _read(path: Path) -> Model:
+    facts = model.read(path)
+    if facts.problems:
+        raise SlotpoolError(facts.problems[0], where=printable(path), do="slotpool inspect lists all problems of the file.")
+    return facts
+
+
+def _write_plan(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="slotpool-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
