@@ -56,7 +56,7 @@ std::vector<std::uint64_t> slot_bytes_of(const Session &session, const SlabSourc
 }  // namespace
 
 std::optional<Allotment> allot(const Session &session, const SlabSource &source, std::string &error) {
-    Allotment made{planned_slots(session.plan), ring_of(session, source), 0};
+    Allotment made{planned_slots(session.plan), ring_of(session, source), 0, 0, 0};
     if (!session.files) return made;
     made.taken = made.ring_bytes;
     const std::uint64_t available = available_now(session);
@@ -66,7 +66,10 @@ std::optional<Allotment> allot(const Session &session, const SlabSource &source,
         return std::nullopt;
     }
     const std::vector<std::uint64_t> slot_bytes = slot_bytes_of(session, source);
-    made.slots = fit_slots(session.plan, less(memory_to_take(session, available), made.taken), slot_bytes);
+    const std::uint64_t to_take = memory_to_take(session, available);
+    made.budget = session.taken() + to_take;
+    made.available = available;
+    made.slots = fit_slots(session.plan, less(to_take, made.taken), slot_bytes);
     for (std::size_t group = 0; group < slot_bytes.size(); group++) made.taken += static_cast<std::uint64_t>(made.slots[group]) * slot_bytes[group];
     return made;
 }

@@ -16,6 +16,8 @@ struct Allotment {
     std::vector<int> slots;      // by group; may be none: then everything passes
     std::size_t ring_bytes = 0;  // long enough for every group
     std::uint64_t taken = 0;     // of the session's budget: slots and ring
+    std::uint64_t budget = 0;    // what the session's contexts may take now, with what they have
+    std::uint64_t available = 0;
 };
 
 // Of experts on disk, asks the system what is available now. Nothing and one line in `error` when not even the ring has room.

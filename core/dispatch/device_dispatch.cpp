@@ -51,6 +51,7 @@ DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
 DeviceDispatch::~DeviceDispatch() {
     pools_.clear();
     uploader_.reset();
+    if (page_device_ >= 0) context_.session()->give_back(taken_, page_device_);
     if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
     if (backend_ != nullptr) api_.backend_free(backend_);
 }
@@ -285,7 +286,10 @@ void DeviceDispatch::make_pools() {
     pools_.resize(session.plan.groups.size());
     const bool is_cpu = api_.dev_type(engine_.device) == abi::DeviceType::cpu;
     const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(api_.dev_name(engine_.device));
-    const std::vector<int> slots = device_slots(api_, engine_.device, session, device_room(api_, engine_.device, planned).budget);
+    const DeviceRoom room = device_room(api_, engine_.device, planned);
+    page_device_ = session.page.find_device(is_cpu ? "CPU" : api_.dev_name(engine_.device));
+    if (page_device_ >= 0) session.page.set_device(page_device_, room.budget, room.free);
+    const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
     std::string error;
     for (std::size_t group = 0; group < slots.size(); group++) {
         if (slots[group] > 0 && !make_pool(group, slots[group], error)) session.switch_off(static_cast<int>(group), error);
@@ -295,8 +299,12 @@ void DeviceDispatch::make_pools() {
 bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {
     pools_[group] =
         DevicePool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), n_slots, *uploader_, context_.counts(group), error);
-    if (pools_[group]) context_.session()->set_slots(static_cast<int>(group), n_slots);
-    return pools_[group] != nullptr;
+    if (!pools_[group]) return false;
+    context_.session()->set_slots(static_cast<int>(group), n_slots);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(n_slots) * pools_[group]->slab_bytes();
+    if (page_device_ >= 0) context_.session()->take(bytes, page_device_);
+    taken_ += bytes;
+    return true;
 }
 
 int DeviceDispatch::damage(std::size_t group, Damage damage) {

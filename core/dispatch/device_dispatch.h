@@ -58,6 +58,8 @@ class DeviceDispatch final : public Dispatch {
     std::unique_ptr<Uploader> uploader_;
     std::vector<std::unique_ptr<DevicePool>> pools_;  // by group
     bool has_pools_ = false;
+    int page_device_ = -1;     // of the session's page
+    std::uint64_t taken_ = 0;  // bytes of the device
 
     abi::Buffer *ids_buffer_ = nullptr;
     abi::Tensor ids_{};

@@ -218,8 +218,10 @@ void DevicePool::give_idle_slots(std::int64_t token) {
 void DevicePool::count(Phase phase) {
     std::uint64_t hits = 0;
     std::uint64_t rows_hit = 0;
+    std::uint64_t evicted = 0;
     for (const Lookup &lookup : lookups_) {
         hits += lookup.is_hit ? 1 : 0;
+        evicted += lookup.evicted != kNone ? 1 : 0;
         rows_hit += lookup.is_hit ? static_cast<std::uint64_t>(lookup.n_rows) : 0;
     }
     PhaseCounts &counts = counts_.phase[static_cast<int>(phase)];
@@ -232,6 +234,9 @@ void DevicePool::count(Phase phase) {
     counts.rows_cpu.add(host_rows_.rows.size());
     counts.bytes_copied.add((copied_.size() + static_cast<std::size_t>(n_admitted_)) * slab_bytes_);
     counts.bytes_saved.add(hits * slab_bytes_);
+    counts_.admitted.add(copied_.size() + static_cast<std::size_t>(n_admitted_));
+    counts_.evicted.add(evicted);
+    counts_.uploads_in_flight.set(on_their_way_.size());
 }
 
 }  // namespace slotpool

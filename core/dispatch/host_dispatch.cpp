@@ -176,6 +176,7 @@ bool HostDispatch::allot_slots(std::string &error) {
     }
     taken_ = allotment->taken;
     context_.session()->take(taken_);
+    context_.session()->page.set_device(0, allotment->budget, allotment->available);
     context_.session()->set_slots(slots_);
     return true;
 }

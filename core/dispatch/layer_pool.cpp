@@ -187,10 +187,14 @@ void LayerPool::count() {
     std::uint64_t hits = 0;
     std::uint64_t copied = 0;
     std::uint64_t rows_hit = 0;
+    std::uint64_t admitted = 0;
+    std::uint64_t evicted = 0;
     for (const Lookup &lookup : lookups_) {
         hits += lookup.is_hit ? 1 : 0;
         copied += !lookup.is_hit && (lookup.slot != kNone || tensors_[0]->is_on_disk()) ? 1 : 0;
         rows_hit += lookup.is_hit ? static_cast<std::uint64_t>(lookup.n_rows) : 0;
+        admitted += !lookup.is_hit && lookup.slot != kNone ? 1 : 0;
+        evicted += lookup.evicted != kNone ? 1 : 0;
     }
     const std::uint64_t n_rows = event_.ids.size();
     // in host memory an event that does not fit is computed where the weights lie, as a whole
@@ -205,6 +209,8 @@ void LayerPool::count() {
     counts.rows_cpu.add(is_elsewhere ? n_rows : 0);
     counts.bytes_copied.add(copied * slab_bytes_);
     counts.bytes_saved.add(is_elsewhere ? 0 : hits * slab_bytes_);
+    counts_.admitted.add(admitted);
+    counts_.evicted.add(evicted);
 }
 
 }  // namespace slotpool

@@ -1,5 +1,7 @@
 // The C interface over sessions: open, load, read the counters, close.
+#include <algorithm>
 #include <exception>
+#include <iterator>
 
 #include "backend/pool_stream.h"
 #include "backend/registry.h"
@@ -19,17 +21,40 @@ int check(void *library, const std::string &load_error, char *text, size_t size)
     return fits ? 1 : 0;
 }
 
+// Where a counter of a phase goes, once for adding up and for setting to zero.
+struct PhaseField {
+    Count PhaseCounts::*from;
+    uint64_t slotpool_phase_stats::*to;
+};
+constexpr PhaseField kPhaseFields[] = {
+    {&PhaseCounts::events, &slotpool_phase_stats::events},
+    {&PhaseCounts::lookups, &slotpool_phase_stats::lookups},
+    {&PhaseCounts::hits, &slotpool_phase_stats::hits},
+    {&PhaseCounts::misses, &slotpool_phase_stats::misses},
+    {&PhaseCounts::rows_hit, &slotpool_phase_stats::rows_hit},
+    {&PhaseCounts::rows_copy, &slotpool_phase_stats::rows_copy},
+    {&PhaseCounts::rows_cpu, &slotpool_phase_stats::rows_cpu},
+    {&PhaseCounts::bytes_copied, &slotpool_phase_stats::bytes_copied},
+    {&PhaseCounts::bytes_saved, &slotpool_phase_stats::bytes_saved},
+    {&PhaseCounts::wait_ns, &slotpool_phase_stats::wait_ns},
+    {&PhaseCounts::copy_ns, &slotpool_phase_stats::copy_ns},
+    {&PhaseCounts::update_ns, &slotpool_phase_stats::update_ns},
+    {&PhaseCounts::hit_compute_ns, &slotpool_phase_stats::hit_compute_ns},
+    {&PhaseCounts::miss_compute_ns, &slotpool_phase_stats::miss_compute_ns},
+};
+static_assert(sizeof(PhaseCounts) == std::size(kPhaseFields) * sizeof(Count), "every counter of a phase is in the table");
+
 void add_phase(const PhaseCounts &from, slotpool_phase_stats &to) {
-    to.events += from.events.get();
-    to.lookups += from.lookups.get();
-    to.hits += from.hits.get();
-    to.misses += from.misses.get();
-    to.rows_hit += from.rows_hit.get();
-    to.rows_copy += from.rows_copy.get();
-    to.rows_cpu += from.rows_cpu.get();
-    to.bytes_copied += from.bytes_copied.get();
-    to.bytes_saved += from.bytes_saved.get();
-    to.wait_ns += from.wait_ns.get();
+    for (const PhaseField &field : kPhaseFields) to.*field.to += (from.*field.from).get();
+}
+
+void add_group(const GroupCounts &from, slotpool_group_stats &to) {
+    to.refused += from.refused.get();
+    to.admitted += from.admitted.get();
+    to.evicted += from.evicted.get();
+    to.uploads_in_flight += from.uploads_in_flight.get();
+    add_phase(from.phase[static_cast<int>(Phase::generation)], to.generation);
+    add_phase(from.phase[static_cast<int>(Phase::prompt)], to.prompt);
 }
 
 slotpool_group_stats describe(const Session &session, std::size_t group) {
@@ -49,12 +74,9 @@ slotpool_group_stats describe(const Session &session, std::size_t group) {
 }
 
 void reset(GroupCounts &group) {
-    group.refused.reset();
+    for (Count *count : {&group.refused, &group.admitted, &group.evicted}) count->reset();
     for (PhaseCounts &phase : group.phase) {
-        for (Count *count : {&phase.events, &phase.lookups, &phase.hits, &phase.misses, &phase.rows_hit, &phase.rows_copy, &phase.rows_cpu,
-                             &phase.bytes_copied, &phase.bytes_saved, &phase.wait_ns}) {
-            count->reset();
-        }
+        for (const PhaseField &field : kPhaseFields) (phase.*field.from).reset();
     }
 }
 
@@ -130,10 +152,7 @@ int slotpool_session_stats(int number, slotpool_group_stats *out, int capacity) 
     for (std::size_t group = 0; group < n_groups && static_cast<int>(group) < capacity; group++) out[group] = describe(*session, group);
     session->each_context([&](ContextCounts &context) {
         for (std::size_t group = 0; group < n_groups && static_cast<int>(group) < capacity; group++) {
-            const GroupCounts &counts = context.groups[group];
-            out[group].refused += counts.refused.get();
-            add_phase(counts.phase[static_cast<int>(Phase::generation)], out[group].generation);
-            add_phase(counts.phase[static_cast<int>(Phase::prompt)], out[group].prompt);
+            add_group(context.groups[group], out[group]);
         }
     });
     return static_cast<int>(n_groups);
@@ -145,6 +164,24 @@ void slotpool_session_reset_stats(int number) {
     session->each_context([](ContextCounts &context) {
         for (GroupCounts &group : context.groups) reset(group);
     });
+    session->page.count_reset();
+}
+
+int slotpool_session_devices(int number, slotpool_device_stats *out, int capacity) {
+    const auto session = sessions::get(number);
+    if (!session) return 0;
+    const auto n_devices = static_cast<int>(session->page.n_devices());
+    for (int device = 0; device < std::min(n_devices, capacity); device++) {
+        const DeviceMemory &memory = session->page.device(device);
+        out[device] = {memory.budget.get(), memory.taken.get(), memory.free.get(), {}};
+        door::copy_text(session->page.device_name(device), out[device].name, sizeof(out[device].name));
+    }
+    return n_devices;
+}
+
+void slotpool_session_why_no_page(int number, char *text, size_t size) {
+    const auto session = sessions::get(number);
+    door::copy_text(session ? session->page.why_off() : "", text, size);
 }
 
 int slotpool_session_corrupt(int number, int group, int kind) {

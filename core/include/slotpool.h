@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 3
+#define SLOTPOOL_INTERFACE 4
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -46,13 +46,17 @@ typedef struct {
     uint64_t events, lookups, hits, misses;
     uint64_t rows_hit, rows_copy, rows_cpu;
     uint64_t bytes_copied, bytes_saved;
-    uint64_t wait_ns;  // the computing thread waited for slabs
+    uint64_t wait_ns;                          // the computing thread waited for slabs
+    uint64_t copy_ns, update_ns;               // slabs copied into slots; the pool's own bookkeeping
+    uint64_t hit_compute_ns, miss_compute_ns;  // rows computed from slots, and where their experts lie
 } slotpool_phase_stats;
 
 typedef struct {
     int32_t layer, slots, n_expert, n_tensors;  // slots: allocated, before that planned; n_tensors: in the store
     uint64_t slab_bytes;                        // of all tensors of the group
     uint64_t refused;                           // ubatches that went the stock path because they did not fit
+    uint64_t admitted, evicted;                 // experts that were given a slot, and that lost theirs to another
+    uint64_t uploads_in_flight;                 // slabs on their way into slots now
     slotpool_phase_stats generation, prompt;
     char pass[16], device[64];
 } slotpool_group_stats;
@@ -60,6 +64,17 @@ typedef struct {
 // Fills up to `capacity` entries, one per planned group, summed over the session's contexts; returns the number of groups.
 SLOTPOOL_API int slotpool_session_stats(int session, slotpool_group_stats *out, int capacity);
 SLOTPOOL_API void slotpool_session_reset_stats(int session);
+
+// Bytes; all bits set where nobody has asked yet. free: when slots were allocated.
+typedef struct {
+    uint64_t budget, taken, free;
+    char name[64];
+} slotpool_device_stats;
+
+// Fills up to `capacity` entries, one per device of the plan; returns the number of devices.
+SLOTPOOL_API int slotpool_session_devices(int session, slotpool_device_stats *out, int capacity);
+// Why other processes cannot see the counters (docs/design/stats.md); empty when they can.
+SLOTPOOL_API void slotpool_session_why_no_page(int session, char *text, size_t size);
 
 // For tests and for the tool that must find damage: kind 0 exchanges two slots in the map of a group, kind 1 changes one
 // byte of the first tensor in every slot in use. Returns the number of slots touched.

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,8 @@ class File {
     std::size_t alignment() const { return alignment_; }
     // Empty while reads are direct. Safe to call from any thread.
     std::string why_buffered() const;
+    // `tell` is called once there is a reason, by the thread that found it. Set before the file is read.
+    void when_buffered(std::function<void()> tell);
 
     // Reads into `to` from `offset`; offset, capacity and address are aligned. At least `needed` bytes must be there (the
     // rest of the last block may lie past the end of the file). Repeats interrupted and short reads. A direct read that the

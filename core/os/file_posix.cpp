@@ -31,9 +31,11 @@ struct File::State {
     std::atomic<bool> is_direct{true};
     std::mutex mutex;
     std::string why_buffered;  // guarded by the mutex; from the first reason on the file is buffered
+    std::function<void()> tell;
 
     bool open(const std::string &path, bool direct, std::string &error);
     bool go_buffered(const std::string &reason);
+    bool turn_buffered(const std::string &reason);
     bool is_well_formed(const void *to, std::uint64_t offset, std::size_t capacity, std::size_t needed, std::string &error) const;
     bool read(std::uint8_t *to, std::uint64_t offset, std::size_t capacity, std::size_t needed, std::string &error);
     ssize_t read_once(std::uint8_t *to, std::uint64_t offset, std::size_t size) const;
@@ -167,8 +169,14 @@ bool File::State::open(const std::string &path, bool direct, std::string &error)
     return is_regular(facts.st_mode, path, error);  // the path may have become another file in between
 }
 
-// From now on all reads are buffered: the descriptor itself changes, so it is the same file whatever its path names by now.
 bool File::State::go_buffered(const std::string &reason) {
+    const bool is_buffered = turn_buffered(reason);
+    if (is_buffered && tell) tell();
+    return is_buffered;
+}
+
+// From now on all reads are buffered: the descriptor itself changes, so it is the same file whatever its path names by now.
+bool File::State::turn_buffered(const std::string &reason) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!why_buffered.empty()) return true;
     const int flags = fcntl(descriptor, F_GETFL);
@@ -186,6 +194,8 @@ std::string File::why_buffered() const {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     return state_->why_buffered;
 }
+
+void File::when_buffered(std::function<void()> tell) { state_->tell = std::move(tell); }
 
 bool File::identity(FileIdentity &out) const {
     struct stat facts {};

@@ -89,7 +89,6 @@ struct PlannedGroup {
     int n_expert = 0;
     std::vector<int> tensors;
 };
-
 struct Plan {
     std::string policy = "decay";
     double decay = 0.97;

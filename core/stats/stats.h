@@ -2,6 +2,8 @@
 //
 // One lookup is one distinct expert of one event; lookups = hits + misses. Rows are (token, k) pairs. bytes_copied and
 // bytes_saved count the slabs of all tensors of the group. Times are nanoseconds.
+//
+// They may lie in memory that other processes read (stats/page_layout.h has the layout): no pointers, eight bytes each.
 #pragma once
 
 #include <atomic>
@@ -26,6 +28,18 @@ class Count {
     std::atomic<std::uint64_t> value_{0};
 };
 
+// Goes up and down, and is changed by any thread.
+class Gauge {
+   public:
+    void set(std::uint64_t n) { value_.store(n, std::memory_order_relaxed); }
+    void add(std::uint64_t n) { value_.fetch_add(n, std::memory_order_relaxed); }
+    void subtract(std::uint64_t n) { value_.fetch_sub(n, std::memory_order_relaxed); }
+    std::uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+
+   private:
+    std::atomic<std::uint64_t> value_{0};
+};
+
 struct PhaseCounts {
     Count events;
     Count lookups;
@@ -36,12 +50,27 @@ struct PhaseCounts {
     Count rows_cpu;
     Count bytes_copied;
     Count bytes_saved;
-    Count wait_ns;  // the computing thread waited for slabs: reads that compute did not hide
+    Count wait_ns;          // the computing thread waited for slabs: reads that compute did not hide
+    Count copy_ns;          // slabs were copied into slots
+    Count update_ns;        // the pool's own bookkeeping
+    Count hit_compute_ns;   // rows were computed from slots
+    Count miss_compute_ns;  // rows were computed where their experts lie
 };
 
 struct GroupCounts {
     PhaseCounts phase[kPhases];
-    Count refused;  // ubatches whose expert matmuls went the stock path because they did not fit the slots
+    Count refused;            // ubatches whose expert matmuls went the stock path because they did not fit the slots
+    Count admitted;           // experts that were given a slot
+    Count evicted;            // experts that lost theirs to another
+    Gauge uploads_in_flight;  // slabs on their way into slots now; not a counter, so a reset leaves it
+};
+
+// What a device gave to pools, bytes. kUnknown where nobody has asked yet.
+struct DeviceMemory {
+    static constexpr std::uint64_t kUnknown = ~0ULL;
+    Gauge budget;  // what pools may take
+    Gauge taken;   // what they did
+    Gauge free;    // what there was when they took it, reserves not taken off
 };
 
 }  // namespace slotpool

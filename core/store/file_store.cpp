@@ -69,4 +69,8 @@ std::string FileStore::why_buffered() const {
     return {};
 }
 
+void FileStore::when_buffered(const std::function<void()> &tell) const {
+    for (const auto &file : files_) file->when_buffered(tell);
+}
+
 }  // namespace slotpool

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ class FileStore {
     bool is_unchanged(const StoredTensor &tensor, std::string &error) const;
     // Why files are not read directly, a line for all; empty when they are.
     std::string why_buffered() const;
+    // `tell` is called when a reason comes up later, by the thread that found it. Set before anything is read.
+    void when_buffered(const std::function<void()> &tell) const;
 
    private:
     FileStore(const Plan &plan, int n_threads) : plan_(plan), reader_(n_threads) {}

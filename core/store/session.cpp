@@ -17,8 +17,9 @@ std::uint64_t next_serial() {
 
 }  // namespace
 
-Session::Session(Plan made)
+Session::Session(Plan made, int number)
     : plan(std::move(made)),
+      page(plan, number),
       off_reasons_(plan.groups.size()),
       slots_(plan.groups.size(), -1),
       misfits_(plan.tensors.size()),
@@ -34,6 +35,7 @@ std::string Session::device_of(int group) const {
 void Session::set_device(int group, const std::string &device) {
     const std::lock_guard<std::mutex> lock(mutex_);
     devices_[static_cast<std::size_t>(group)] = device;
+    page.set_group_device(group, device);
 }
 
 std::shared_ptr<StoredTensor> Session::add(const abi::Tensor &weight, const abi::Buffer &buffer) {
@@ -53,6 +55,7 @@ std::shared_ptr<StoredTensor> Session::add(const abi::Tensor &weight, const abi:
     if (std::any_of(tensors_.begin(), tensors_.end(), is_same)) return nullptr;  // a second model under one plan stays stock
     tensors_.push_back(stored);
     was_stored_[index_of(*planned)] = true;
+    page.set_stored(*planned, true);
     return stored;
 }
 
@@ -81,7 +84,9 @@ void Session::forget(const abi::Buffer &buffer) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto is_gone = [&](const auto &tensor) { return tensor->buffer == &buffer; };
     for (const auto &tensor : tensors_) {
-        if (is_gone(tensor)) tensor->base = nullptr;
+        if (!is_gone(tensor)) continue;
+        tensor->base = nullptr;
+        page.set_stored(*tensor->planned, false);
     }
     tensors_.erase(std::remove_if(tensors_.begin(), tensors_.end(), is_gone), tensors_.end());
 }
@@ -108,8 +113,20 @@ bool Session::was_stored(int tensor) const {
 
 std::shared_ptr<ContextCounts> Session::add_context() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    contexts_.push_back(std::make_shared<ContextCounts>(plan.groups.size()));
-    return contexts_.back();
+    if (ended_.empty()) {
+        ended_.reserve(contexts_.size() + 1);  // so that the end of a context needs no memory
+        contexts_.push_back(page.add_context());
+        ended_.push_back(contexts_.back().get());
+    }
+    ContextCounts *const context = ended_.back();
+    ended_.pop_back();
+    return {context, [self = shared_from_this()](ContextCounts *ended) { self->end_context(ended); }};
+}
+
+void Session::end_context(ContextCounts *context) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (GroupCounts &group : context->groups) group.uploads_in_flight.set(0);
+    ended_.push_back(context);
 }
 
 std::string Session::off_reason(int group) const {
@@ -126,6 +143,7 @@ std::string Session::off_reason(int group) const {
 void Session::switch_off(int group, const std::string &reason) {
     const std::lock_guard<std::mutex> lock(mutex_);
     off_reasons_[static_cast<std::size_t>(group)] = reason;
+    page.set_off_reason(group, reason);
 }
 
 int Session::slots_of(int group) const {
@@ -140,12 +158,14 @@ int Session::slots_of(int group) const {
 void Session::set_slots(const std::vector<int> &slots) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (std::size_t group = 0; group < slots.size(); group++) slots_[group] = std::max(slots_[group], slots[group]);
+    page.set_slots(slots_);
 }
 
 void Session::set_slots(int group, int slots) {
     const std::lock_guard<std::mutex> lock(mutex_);
     int &known = slots_[static_cast<std::size_t>(group)];
     known = std::max(known, slots);
+    page.set_slots(slots_);
 }
 
 std::uint64_t Session::reserve() const {
@@ -186,7 +206,7 @@ struct Table {
     std::map<int, std::shared_ptr<Session>> open;
     std::shared_ptr<Session> loading;
     std::thread::id loading_thread;  // of no thread: everybody's
-    int next = 1;
+    std::atomic<int> next{1};
 };
 
 // never destroyed: a program may free its models after our statics would be gone
@@ -198,17 +218,20 @@ Table &table() {
 }  // namespace
 
 int open(Plan plan, std::string &error, bool for_every_thread) {
-    auto session = std::make_shared<Session>(std::move(plan));
+    Table &t = table();
+    const int number = t.next++;
+    auto session = std::make_shared<Session>(std::move(plan), number);
     if (session->plan.reads_files()) {
         session->files = FileStore::open(session->plan, error);
         if (!session->files) return 0;
+        session->page.watch(*session->files);
     }
-    Table &t = table();
+    session->page.publish();
     const std::lock_guard<std::mutex> lock(t.mutex);
     t.loading = std::move(session);
     t.loading_thread = for_every_thread ? std::thread::id() : std::this_thread::get_id();
-    t.open[t.next] = t.loading;
-    return t.next++;
+    t.open[number] = t.loading;
+    return number;
 }
 
 void end_loading() {
@@ -231,7 +254,10 @@ std::shared_ptr<Session> get(int number) {
 
 void close(int number) {
     const std::lock_guard<std::mutex> lock(table().mutex);
-    table().open.erase(number);
+    const auto found = table().open.find(number);
+    if (found == table().open.end()) return;
+    found->second->page.hide();
+    table().open.erase(found);
 }
 
 }  // namespace sessions

@@ -4,7 +4,6 @@
 // are gone. While it is open for loading, store buffers and contexts that are made belong to it.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +13,7 @@
 #include "plan/plan.h"
 #include "stats/stats.h"
 #include "store/file_store.h"
+#include "store/session_page.h"
 
 namespace slotpool {
 
@@ -43,15 +43,10 @@ struct StoredBias {
 
 using StoredTensors = std::vector<std::shared_ptr<const StoredTensor>>;
 
-// The counters of one context, one entry per planned group.
-struct ContextCounts {
-    explicit ContextCounts(std::size_t n_groups) : groups(n_groups) {}
-    std::vector<GroupCounts> groups;
-};
-
 class Session : public std::enable_shared_from_this<Session> {
    public:
-    explicit Session(Plan made);
+    // `number` is what the page's readers tell the sessions of a process apart by.
+    explicit Session(Plan made, int number);
 
     // Whether a weight that is being loaded is the planned one and has no place yet: a draft model may have tensors of the same
     // names, of this shape or another, and stays stock.
@@ -68,6 +63,7 @@ class Session : public std::enable_shared_from_this<Session> {
     bool is_stored(const std::string &name) const;
     // Of planned tensor number `tensor`: it had its place once, whether or not its model lives on.
     bool was_stored(int tensor) const;
+    // The counters of one more context. When that is gone another may go on with them: only sums are ever read.
     std::shared_ptr<ContextCounts> add_context();
 
     // Sums over contexts; locks, so not for the computing thread's use.
@@ -91,9 +87,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::uint64_t reserve() const;
     void add_reserve(std::uint64_t bytes);
     // What the pools of the session's contexts took of its budget, bytes.
-    std::uint64_t taken() const { return taken_.load(); }
-    void take(std::uint64_t bytes) { taken_ += bytes; }
-    void give_back(std::uint64_t bytes) { taken_ -= bytes; }
+    std::uint64_t taken() const { return page.device(0).taken.get(); }
+    void take(std::uint64_t bytes, int device = 0) { page.device(device).taken.add(bytes); }
+    void give_back(std::uint64_t bytes, int device = 0) { page.device(device).taken.subtract(bytes); }
     // The experts on disk are not those of the model that was loaded: nothing may be computed from them. Empty: they are.
     std::string distrust() const;
     void set_distrust(const std::string &reason);
@@ -102,22 +98,24 @@ class Session : public std::enable_shared_from_this<Session> {
     void fail(const std::string &failure);
 
     const Plan plan;
+    SessionPage page;                  // where all counters are
     std::unique_ptr<FileStore> files;  // nullptr: experts are in host memory. Set before the session is used
 
    private:
     bool fits(const abi::Tensor &weight, const PlannedTensor &planned);
     std::size_t index_of(const PlannedTensor &planned) const;
+    void end_context(ContextCounts *context);
 
     mutable std::mutex mutex_;
     std::vector<std::shared_ptr<StoredTensor>> tensors_;
-    std::vector<std::shared_ptr<ContextCounts>> contexts_;
+    std::vector<std::unique_ptr<ContextCounts>> contexts_;
+    std::vector<ContextCounts *> ended_;    // of contexts_, those whose context is gone
     std::vector<std::string> off_reasons_;  // by group
     std::vector<std::string> devices_;      // by group
     std::vector<int> slots_;                // by group
     std::vector<std::string> misfits_;      // by planned tensor: how the one that was offered differs
     std::vector<bool> was_stored_;          // by planned tensor
     std::uint64_t reserve_ = 0;
-    std::atomic<std::uint64_t> taken_{0};
     std::string distrust_;
     std::string failure_;
 };

@@ -24,7 +24,6 @@ from slotpool.model import Model
 from slotpool.native import GroupCounts, Session, available_memory
 from slotpool.plan import Group, OnePerDevice, Plan, RamBudget, Slots
 
-_ELSEWHERE = "not in the store: the loader put it elsewhere (a device, an override), or does not use it"
 _loading = threading.Lock()
 """One load at a time: the core has one session open for loading, and the engine's defaults are changed while it loads."""
 
@@ -157,12 +156,12 @@ def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
         for index, group in enumerate(llm.slotpool_plan.groups)
         for tensor in group.tensors
     }
-    return pool_stats.collect(llm.slotpool_plan, counts, off, session.why_buffered())
+    return pool_stats.collect(llm.slotpool_plan, counts, off, session.why_buffered(), session.devices())
 
 
 def _why_elsewhere(group: Group, counts: GroupCounts, is_stored: bool) -> str:
     if not is_stored:
-        return _ELSEWHERE
+        return pool_stats.ELSEWHERE
     return "its layer lives on the CPU" if group.device == "auto" and counts.device == "CPU" else ""
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
-from slotpool.native import GroupCounts, PhaseCounts
+from slotpool.native import DeviceMemory, GroupCounts, PhaseCounts
 from slotpool.plan import Group, Plan
+
+ELSEWHERE = "not in the store: the loader put it elsewhere (a device, an override), or does not use it"
+"""Why a planned tensor is not pooled that the loader did not give to us."""
 
 
 class Served(TypedDict):
@@ -32,6 +35,10 @@ class Phase(TypedDict):
     bytes_saved: int
     served: Served
     wait_ms: float
+    copy_ms: float
+    update_ms: float
+    hit_compute_ms: float
+    miss_compute_ms: float
 
 
 # `pass` is a word of Python, so this one cannot be written as a class
@@ -49,23 +56,48 @@ Layer = TypedDict(
         "refused": int,
         "bytes_copied": int,
         "bytes_saved": int,
+        "admitted": int,
+        "evicted": int,
+        "uploads_in_flight": int,
     },
 )
 
 
 class Tensor(TypedDict):
-    """One expert tensor: `pooled 24/128` or `off`, and why."""
+    """One expert tensor: `pooled 24/128` or `off`, and why. Its lookups are its layer's; its bytes are its own slabs."""
 
     name: str
     state: str
     reason: str
+    hits: int
+    misses: int
+    refused: int
+    bytes_copied: int
+    bytes_saved: int
+
+
+class Device(TypedDict):
+    """A device that holds slots, and what its layers did. `budget`, `taken` and `free` (when slots were allocated) are bytes, None where
+    nobody has asked: with experts in host memory the CPU has no budget."""
+
+    name: str
+    slot_bytes: int
+    budget: int | None
+    taken: int
+    free: int | None
+    lookups: int
+    hits: int
+    misses: int
+    refused: int
+    bytes_copied: int
+    bytes_saved: int
 
 
 class Stats(TypedDict):
     """`lookups` = `hits` + `misses`: distinct experts per (layer, ubatch). `refused` counts (layer, ubatch) pairs that went the
     stock path because they did not fit. Bytes are slabs copied into slots (with experts on disk: read), and slabs that did not have
     to be. `store` is where every expert always is: `memory` or `disk`; `why_buffered` says why a disk is not read directly.
-    `wait_ms` is the time that the compute waited for slabs."""
+    Of the times, `wait_ms` is what the compute waited for slabs. `admitted` and `evicted` count experts that got and lost a slot."""
 
     lookups: int
     hits: int
@@ -78,16 +110,26 @@ class Stats(TypedDict):
     served: Served
     generation: Phase
     prompt: Phase
+    admitted: int
+    evicted: int
+    uploads_in_flight: int
     pooled_tensors: int
     expert_tensors: int
     slot_bytes: int
     store: str
     why_buffered: str
+    devices: list[Device]
     layers: list[Layer]
     tensors: list[Tensor]
 
 
-def collect(plan: Plan, counts: Iterable[GroupCounts], off: Mapping[str, str], why_buffered: str = "") -> Stats:
+def collect(
+    plan: Plan,
+    counts: Iterable[GroupCounts],
+    off: Mapping[str, str],
+    why_buffered: str = "",
+    devices: Sequence[DeviceMemory] = (),
+) -> Stats:
     """The document for a model under `plan`. `off` says why a planned tensor is not pooled after all; empty when it is."""
     groups = list(counts)
     generation = sum((group.generation for group in groups), PhaseCounts())
@@ -106,11 +148,15 @@ def collect(plan: Plan, counts: Iterable[GroupCounts], off: Mapping[str, str], w
         served=_served(total),
         generation=_phase(generation),
         prompt=_phase(prompt),
+        admitted=sum(group.admitted for group in groups),
+        evicted=sum(group.evicted for group in groups),
+        uploads_in_flight=sum(group.uploads_in_flight for group in groups),
         pooled_tensors=sum(tensor["state"] != "off" for tensor in tensors),
         expert_tensors=len(tensors),
         slot_bytes=sum(group.slots * group.slab_bytes for group in groups),
         store="disk" if plan.reads_files else "memory",
         why_buffered=why_buffered,
+        devices=[_device(device, [group for group in groups if group.device == device.name]) for device in devices],
         layers=[_layer(group) for group in groups],
         tensors=tensors,
     )
@@ -140,6 +186,27 @@ def _phase(counts: PhaseCounts) -> Phase:
         bytes_saved=counts.bytes_saved,
         served=_served(counts),
         wait_ms=counts.wait_ns / 1e6,
+        copy_ms=counts.copy_ns / 1e6,
+        update_ms=counts.update_ns / 1e6,
+        hit_compute_ms=counts.hit_compute_ns / 1e6,
+        miss_compute_ms=counts.miss_compute_ns / 1e6,
+    )
+
+
+def _device(memory: DeviceMemory, groups: Sequence[GroupCounts]) -> Device:
+    total = sum((group.generation + group.prompt for group in groups), PhaseCounts())
+    return Device(
+        name=memory.name,
+        slot_bytes=sum(group.slots * group.slab_bytes for group in groups),
+        budget=memory.budget,
+        taken=memory.taken,
+        free=memory.free,
+        lookups=total.lookups,
+        hits=total.hits,
+        misses=total.misses,
+        refused=sum(group.refused for group in groups),
+        bytes_copied=total.bytes_copied,
+        bytes_saved=total.bytes_saved,
     )
 
 
@@ -157,27 +224,50 @@ def _layer(group: GroupCounts) -> Layer:
         "refused": group.refused,
         "bytes_copied": total.bytes_copied,
         "bytes_saved": total.bytes_saved,
+        "admitted": group.admitted,
+        "evicted": group.evicted,
+        "uploads_in_flight": group.uploads_in_flight,
     }
 
 
 def _tensors(plan: Plan, counts: Sequence[GroupCounts], off: Mapping[str, str]) -> list[Tensor]:
     slots = [found.slots for found in counts] or [group.slots for group in plan.groups]
     devices = [found.device or group.device for found, group in zip(counts, plan.groups, strict=False)] or [g.device for g in plan.groups]
+    done: Sequence[GroupCounts | None] = counts or [None] * len(plan.groups)
     planned = [
-        _tensor(tensor.name, group, device, n_slots, plan.reads_files, off.get(tensor.name, ""))
-        for group, device, n_slots in zip(plan.groups, devices, slots, strict=True)
+        _tensor(tensor.name, *_state(group, device, n_slots, plan.reads_files, off.get(tensor.name, "")), tensor.slab_bytes, found)
+        for group, device, n_slots, found in zip(plan.groups, devices, slots, done, strict=True)
         for tensor in group.tensors
     ]
-    return planned + [Tensor(name=one.tensor, state="off", reason=one.reason) for one in plan.off]
+    return planned + [_tensor(one.tensor, "off", one.reason) for one in plan.off]
 
 
-def _tensor(name: str, group: Group, device: str, n_slots: int, is_on_disk: bool, off_reason: str) -> Tensor:
+def _tensor(name: str, state: str, reason: str, slab_bytes: int = 0, group: GroupCounts | None = None) -> Tensor:
+    total = group.generation + group.prompt if group else PhaseCounts()
+    return Tensor(
+        name=name,
+        state=state,
+        reason=reason,
+        hits=total.hits,
+        misses=total.misses,
+        refused=group.refused if group else 0,
+        bytes_copied=_share(total.bytes_copied, slab_bytes, group),
+        bytes_saved=_share(total.bytes_saved, slab_bytes, group),
+    )
+
+
+def _share(n_bytes: int, slab_bytes: int, group: GroupCounts | None) -> int:
+    """Of a group's bytes, those of one tensor: they move together, a slab of each."""
+    return n_bytes * slab_bytes // group.slab_bytes if group and group.slab_bytes else 0
+
+
+def _state(group: Group, device: str, n_slots: int, is_on_disk: bool, off_reason: str) -> tuple[str, str]:
     if off_reason:
-        return Tensor(name=name, state="off", reason=f"off: {off_reason}")
+        return "off", f"off: {off_reason}"
     reason = f"slots on {device}"
     if is_on_disk:
         reason = f"{reason}, experts on disk"
     if n_slots < group.slots:
         rest = ": every use is read from disk" if is_on_disk and not n_slots else ""
         reason = f"{reason}; {group.slots} were planned, {n_slots} fit the memory{rest}"
-    return Tensor(name=name, state=f"pooled {n_slots}/{group.n_expert}", reason=reason)
+    return f"pooled {n_slots}/{group.n_expert}", reason

@@ -8,12 +8,15 @@ from slotpool.native.io import File, Read, Reader, ReadState
 from slotpool.native.library import CORE_PATH, INTERFACE, check_abi, check_abi_of, is_registered, last_error
 from slotpool.native.memory import AvailableMemory, available_memory, fit_slots
 from slotpool.native.pool import Lookup, Pool
-from slotpool.native.session import GroupCounts, PhaseCounts, Session
+from slotpool.native.session import GROUP_COUNTERS, PHASE_COUNTERS, DeviceMemory, GroupCounts, PhaseCounts, Session, known_bytes
 
 __all__ = [
     "CORE_PATH",
+    "GROUP_COUNTERS",
     "INTERFACE",
+    "PHASE_COUNTERS",
     "AvailableMemory",
+    "DeviceMemory",
     "File",
     "GroupCounts",
     "Lookup",
@@ -29,6 +32,7 @@ __all__ = [
     "fit_slots",
     "io",
     "is_registered",
+    "known_bytes",
     "last_error",
     "library",
     "memory",

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from slotpool.errors import SlotpoolError
 from slotpool.native.library import TEXT_BYTES, Functions, declared, decoded, encoded
 
-_PHASE_FIELDS = ("events", "lookups", "hits", "misses", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied", "bytes_saved", "wait_ns")
+PHASE_COUNTERS = (
+    *("events", "lookups", "hits", "misses", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied", "bytes_saved"),
+    *("wait_ns", "copy_ns", "update_ns", "hit_compute_ns", "miss_compute_ns"),
+)
+"""The counters of a phase, in the order in which the core has them."""
+GROUP_COUNTERS = ("refused", "admitted", "evicted", "uploads_in_flight")
+"""Those of a group that no phase has, in the core's order. The last is no counter: it is how many there are now."""
+_UNKNOWN = 2**64 - 1
 
 
 class _Phase(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_uint64) for name in _PHASE_FIELDS)
+    _fields_ = tuple((name, ctypes.c_uint64) for name in PHASE_COUNTERS)
 
 
 class _Group(ctypes.Structure):
@@ -22,12 +29,16 @@ class _Group(ctypes.Structure):
         ("n_expert", ctypes.c_int32),
         ("n_tensors", ctypes.c_int32),
         ("slab_bytes", ctypes.c_uint64),
-        ("refused", ctypes.c_uint64),
+        *((name, ctypes.c_uint64) for name in GROUP_COUNTERS),
         ("generation", _Phase),
         ("prompt", _Phase),
         ("pass_", ctypes.c_char * 16),
         ("device", ctypes.c_char * 64),
     )
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("budget", ctypes.c_uint64), ("taken", ctypes.c_uint64), ("free", ctypes.c_uint64), ("name", ctypes.c_char * 64))
 
 
 # name, result, arguments
@@ -42,6 +53,8 @@ _FUNCTIONS: Functions = (
     ("slotpool_session_off_reason", None, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
     ("slotpool_session_reset_stats", None, (ctypes.c_int,)),
+    ("slotpool_session_devices", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Device), ctypes.c_int)),
+    ("slotpool_session_why_no_page", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_corrupt", ctypes.c_int, (ctypes.c_int, ctypes.c_int, ctypes.c_int)),
 )
 core = declared(_FUNCTIONS)
@@ -51,7 +64,8 @@ core = declared(_FUNCTIONS)
 class PhaseCounts:
     """Counters of one phase. Lookups are distinct experts per event, rows are (token, k) pairs, bytes are slabs of all tensors.
 
-    `wait_ns`: nanoseconds that the computing thread waited for slabs.
+    Nanoseconds: `wait_ns` the computing thread waited for slabs, `copy_ns` slabs were copied into slots, `update_ns` is the pool's own
+    bookkeeping, `hit_compute_ns` and `miss_compute_ns` rows were computed from slots and where their experts lie.
     """
 
     events: int = 0
@@ -63,10 +77,18 @@ class PhaseCounts:
     rows_cpu: int = 0
     bytes_copied: int = 0
     bytes_saved: int = 0
-    wait_ns: int = field(default=0, compare=False)  # a time: no two runs have the same
+    # times: no two runs have the same
+    wait_ns: int = field(default=0, compare=False)
+    copy_ns: int = field(default=0, compare=False)
+    update_ns: int = field(default=0, compare=False)
+    hit_compute_ns: int = field(default=0, compare=False)
+    miss_compute_ns: int = field(default=0, compare=False)
 
     def __add__(self, other: PhaseCounts) -> PhaseCounts:
         return PhaseCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+    def __sub__(self, other: PhaseCounts) -> PhaseCounts:
+        return PhaseCounts(**{name: value - getattr(other, name) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -83,6 +105,21 @@ class GroupCounts:
     refused: int
     generation: PhaseCounts
     prompt: PhaseCounts
+    # what follows from the lookups and the slots, so that tests of those need not state it
+    admitted: int = field(default=0, compare=False)
+    evicted: int = field(default=0, compare=False)
+    uploads_in_flight: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """What a device gave to the pools of a session, bytes; None where nobody has asked yet. `free` is what there was when slots were
+    allocated, with what the budget may not take."""
+
+    name: str
+    budget: int | None
+    taken: int
+    free: int | None
 
 
 class Session:
@@ -137,6 +174,21 @@ class Session:
         core().slotpool_session_stats(self.number, groups, n_groups)
         return [_group(group) for group in groups]
 
+    def devices(self) -> list[DeviceMemory]:
+        """The devices of the plan, in its order. Empty once the session is closed."""
+        n_devices = core().slotpool_session_devices(self.number, None, 0)
+        found = (_Device * n_devices)()
+        core().slotpool_session_devices(self.number, found, n_devices)
+        return [
+            DeviceMemory(one.name.decode("utf-8", "replace"), known_bytes(one.budget), one.taken, known_bytes(one.free)) for one in found
+        ]
+
+    def why_no_page(self) -> str:
+        """Why other processes cannot see the counters; empty when they can."""
+        text = ctypes.create_string_buffer(TEXT_BYTES)
+        core().slotpool_session_why_no_page(self.number, text, TEXT_BYTES)
+        return decoded(text)
+
     def reset_counts(self) -> None:
         """Sets all counters to zero; the pool keeps what it holds."""
         core().slotpool_session_reset_stats(self.number)
@@ -146,8 +198,13 @@ class Session:
         return int(core().slotpool_session_corrupt(self.number, group, 0 if swap_slots else 1))
 
 
+def known_bytes(n_bytes: int) -> int | None:
+    """Bytes as the core keeps them: all bits set means that nobody knows."""
+    return None if n_bytes == _UNKNOWN else n_bytes
+
+
 def _phase(phase: _Phase) -> PhaseCounts:
-    return PhaseCounts(**{name: getattr(phase, name) for name in _PHASE_FIELDS})
+    return PhaseCounts(**{name: getattr(phase, name) for name in PHASE_COUNTERS})
 
 
 def _group(group: _Group) -> GroupCounts:
@@ -159,7 +216,7 @@ def _group(group: _Group) -> GroupCounts:
         n_expert=group.n_expert,
         n_tensors=group.n_tensors,
         slab_bytes=group.slab_bytes,
-        refused=group.refused,
+        **{name: getattr(group, name) for name in GROUP_COUNTERS},
         generation=_phase(group.generation),
         prompt=_phase(group.prompt),
     )
