@@ -24,6 +24,8 @@ namespace {
 
 constexpr int kNames = 16;       // of one process and session: pids of other namespaces may be in use in the same directory
 constexpr mode_t kMode = 01600;  // the sticky bit asks cleaners of $XDG_RUNTIME_DIR to leave the file alone
+constexpr int kLockTries = 100;
+constexpr useconds_t kLockPauseUs = 100;
 constexpr int kStartField = 20;  // of /proc/self/stat, counted after the program's name
 
 std::string because(const std::string &what, const std::string &path) { return what + " " + printable(path) + ": " + std::string(strerror(errno)); }
@@ -69,6 +71,16 @@ int create_file(const std::string &folder, const std::string &name, std::string 
     if (file < 0) error = because("cannot make", path);
     close(directory);
     return file;
+}
+
+// A reader that looks whether anybody has the lock has it itself for a moment.
+bool lock_file(int file) {
+    for (int tries = 0; tries < kLockTries; tries++) {
+        if (flock(file, LOCK_EX | LOCK_NB) == 0) return true;
+        if (errno != EWOULDBLOCK && errno != EINTR) return false;
+        usleep(kLockPauseUs);
+    }
+    return false;
 }
 
 bool may_grow_to(std::size_t bytes) {
@@ -133,7 +145,7 @@ std::unique_ptr<SharedPage> SharedPage::create(const std::string &name, std::str
             const std::lock_guard<std::mutex> lock(live.mutex);
             live.pages.push_back(page.get());
             fchmod(file, kMode);
-            if (flock(file, LOCK_EX | LOCK_NB) == 0) return page;
+            if (lock_file(file)) return page;
             error = because("cannot lock", path);
             live.pages.pop_back();
             unlink(path.c_str());

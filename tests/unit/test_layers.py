@@ -27,6 +27,7 @@ ROOMS = [
     "plan",
     "pool_stats",
     "exec",
+    "page",
     "engine",
     "generation",
     "loading",

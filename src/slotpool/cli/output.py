@@ -69,8 +69,17 @@ def _print_rich(header: Sequence[str], rows: Sequence[Sequence[str]], right: Seq
 
 
 def _print_plain(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> None:
-    widths = [max(map(cell_len, column)) for column in zip(header, *rows, strict=True)]
-    for row in [header, ["-" * width for width in widths], *rows]:
-        padded = (" " * (width - cell_len(cell)) for width, cell in zip(widths, row, strict=True))
-        aligned = (pad + cell if title in right else cell + pad for title, pad, cell in zip(header, padded, row, strict=True))
-        print("  ".join(aligned).rstrip())
+    print("\n".join(table_lines(header, rows, right=right)))
+
+
+def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
+    """The table as plain lines, as wide as it needs to be. Cells are printable already."""
+    cells = [list(row) for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(header, *cells, strict=True)]
+    return [_plain_line(header, row, widths, right) for row in [header, ["-" * width for width in widths], *cells]]
+
+
+def _plain_line(header: Sequence[str], row: Sequence[str], widths: Sequence[int], right: Sequence[str]) -> str:
+    padded = (" " * (width - cell_len(cell)) for width, cell in zip(widths, row, strict=True))
+    aligned = (pad + cell if title in right else cell + pad for title, pad, cell in zip(header, padded, row, strict=True))
+    return "  ".join(aligned).rstrip()
