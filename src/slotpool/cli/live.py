@@ -19,7 +19,7 @@ from rich.cells import set_cell_size
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 """The terminal's second page without a cursor, and back."""
-_HOME, _REST_OF_LINE, _REST = "\x1b[H", "\x1b[K", "\x1b[J"
+_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 class Screen:
@@ -38,10 +38,11 @@ class Screen:
         return self
 
     def show(self, lines: Sequence[str]) -> None:
-        """Draws `lines`, cut to what the terminal has room for."""
+        """Draws `lines`, cut to what the terminal has room for. Its last row stays empty."""
         columns, rows = shutil.get_terminal_size()
-        shown = lines if len(lines) <= rows else [*lines[: rows - 2], "...", lines[-1]]
-        self._write(_HOME + (_REST_OF_LINE + "\r\n").join(_cut(line, columns) for line in shown) + _REST)
+        shown = [*lines, ""] if len(lines) < rows else [*lines[: max(0, rows - 3)], "...", lines[-1], ""]
+        # each line is cleared before it is written: behind a full one the cursor stands on its last character
+        self._write(_HOME + "\n".join(_CLEAR_LINE + _cut(line, columns) for line in shown) + _CLEAR_BELOW)
 
     def is_ended(self, seconds: float) -> bool:
         """Waits so long, or until somebody wants to leave."""

@@ -5,6 +5,7 @@ Stops nobody and changes nothing: it reads the stats pages that processes leave 
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from datetime import datetime, timezone
@@ -15,6 +16,7 @@ import click
 from slotpool.cli.live import Screen
 from slotpool.cli.output import json_option, print_json, print_line, print_note, print_table
 from slotpool.cli.top_tables import NOBODY, Process, Table, tables
+from slotpool.errors import SlotpoolError
 from slotpool.page import Look, look, stats_of, window
 
 
@@ -30,6 +32,8 @@ def command(once: bool, interval: float, with_layers: bool, with_tensors: bool, 
     Rates, times and the first hit rate are of the time between two looks, totals since the process loaded its model. q or Ctrl-C
     ends it. With --json stdout is one document, processes: [pid, program, model, started, session, stats, window: {seconds, stats}].
     """
+    if math.isnan(interval):
+        raise SlotpoolError("expected seconds, found nan", where="slotpool top --interval")
     if as_json or once or not sys.stdout.isatty():
         _show_once(interval, with_layers, with_tensors, as_json)
     else:
