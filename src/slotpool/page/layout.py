@@ -26,6 +26,7 @@ _N_PHASE = len(PHASE_COUNTERS)
 _COUNTS = struct.Struct(f"<{2 * _N_PHASE + len(GROUP_COUNTERS)}Q")
 _SIZES = tuple(record.size for record in (_HEADER, _GROUP, _TENSOR, _DEVICE, _COUNTS))
 _MAX_RECORDS = 1 << 18
+_MAX_CONTEXTS = 1 << 12
 _MAX_BYTES_OF_EXPERT = 1 << 62
 _LATEST_NS = 10**19
 """In the year 2286: what a calendar can show."""
@@ -191,7 +192,7 @@ def _check(header: Header, n_bytes: int) -> None:
         raise UnreadableError(f"expected a time at which the session began, found {header.started_ns} nanoseconds since 1970")
     n_counts = header.n_records[0] * _COUNTS.size
     end = header.contexts_at + header.n_contexts * header.context_bytes
-    if header.n_contexts > _MAX_RECORDS or header.context_bytes % 8 or header.context_bytes < n_counts or header.contexts_at % 8:
+    if header.n_contexts > _MAX_CONTEXTS or header.context_bytes % 8 or header.context_bytes < n_counts or header.contexts_at % 8:
         raise UnreadableError(f"expected room for {n_counts} bytes of counters per context, found {header.context_bytes}")
     if header.contexts_at < _HEADER.size or end > n_bytes:
         raise UnreadableError(f"expected the counters of {header.n_contexts} contexts inside its {n_bytes} bytes, found their end at {end}")
