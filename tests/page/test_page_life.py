@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slotpool import page
-from slotpool.native import Session
-from tests.page.conftest import DECODING, Start, pages_in
+from slotpool import model, page, plan
+from slotpool.native import CORE_PATH, Session
+from tests.page.conftest import DECODING, DEMO, Start, pages_in
 
 PLAN = """slotpool-plan 1
 group layer=4 pass=exps device=CPU slots=6 n_expert=16
@@ -208,3 +208,26 @@ def test_no_directory_at_all_is_said_and_nothing_else_changes(start: Start, tmp_
         assert line.endswith(" 1")
     finally:
         taken.rmdir()
+
+
+UNMODIFIED = f"""
+import llama_cpp
+llama_cpp.llama_cpp._lib.ggml_backend_load_all()  # as llama.cpp's own programs begin
+llm = llama_cpp.Llama({str(DEMO)!r}, n_ctx=128, n_threads=1, n_threads_batch=1, verbose=False)
+for token in range(20):
+    llm.eval([token])
+{READY}input()
+"""
+
+
+def test_program_that_knows_nothing_of_us_has_a_page(start: Start, runtime: Path) -> None:
+    """The plan's session is never closed there: the page goes at normal exit."""
+    made = plan.make(model.read(DEMO), 12)
+    (runtime / "plan.txt").write_text(plan.to_text(made))
+    program = start(UNMODIFIED, SLOTPOOL_PLAN=str(runtime / "plan.txt"), GGML_BACKEND_PATH=str(CORE_PATH))
+    program.line()
+    stats = page.stats_of(pages_in(runtime)[0])
+    assert stats["generation"]["events"] == 20 * len(made.groups)
+    assert stats["pooled_tensors"] == stats["expert_tensors"]
+    assert program.end() == 0
+    assert files(runtime) == []
