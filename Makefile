@@ -21,9 +21,9 @@ core:
 	cmake -S . -B build/core -DSLOTPOOL_WERROR=ON
 	cmake --build build/core --parallel
 
-# llama.cpp's own programs, for tests/exec: built once into the user's cache
+# llama.cpp's own programs, for tests/exec: built once into the user's cache; make programs PRESET=dynamic or tsan for others
 programs: .venv/.test
-	.venv/bin/python scripts/programs.py
+	.venv/bin/python scripts/programs.py --preset $(or $(PRESET),release)
 
 bench: .venv/.test
 	.venv/bin/python -m benchmarks

@@ -50,6 +50,11 @@ PRESETS = {
         ("-DCMAKE_BUILD_TYPE=Release", *_SHARED),
         ("llama-bench", "llama-completion", "llama-perplexity", "ggml-rpc-server", "llama-server", "llama-cli"),
     ),
+    # backends in libraries of their own, found at run time: as llama.cpp's releases are
+    "dynamic": Preset(
+        ("-DCMAKE_BUILD_TYPE=Release", *_SHARED, "-DGGML_BACKEND_DL=ON", "-DGGML_NATIVE=OFF"),
+        ("ggml-cpu", "llama-completion", "llama-server"),
+    ),
     # ThreadSanitizer does not know OpenMP's barriers and would report every one of them
     "tsan": Preset(
         (

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <locale>
@@ -144,8 +143,10 @@ Armed &armed() {
     return *the_armed;
 }
 
-void at_exit() {
-    if (os::process_number() != armed().process) return;  // a fork that exits is not the program
+// A destructor of the library runs after every exit handler: the program's own last words, which a thread of its may still be
+// writing, come before ours. It does not run in a process that ends without exit().
+__attribute__((destructor)) void at_exit() {
+    if (!is_armed() || os::process_number() != armed().process) return;  // a fork that exits is not the program
     try {
         const Session &session = *armed().session;
         std::fprintf(stderr, "slotpool: %s\n", line(session).c_str());
@@ -159,8 +160,9 @@ void at_exit() {
 void arm(std::shared_ptr<const Session> session) {
     append(session->plan, "loaded");
     armed() = {std::move(session), os::process_number()};
-    std::atexit(at_exit);
 }
+
+bool is_armed() { return armed().session != nullptr; }
 
 void refused(const Plan &plan, const std::string &reason) { append(plan, "off " + reason); }
 

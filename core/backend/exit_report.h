@@ -19,6 +19,7 @@ namespace slotpool::exit_report {
 
 // From now on this process, but none of its forks, says at its exit what the pool of `session` did.
 void arm(std::shared_ptr<const Session> session);
+bool is_armed();
 // The core stays out of this process.
 void refused(const Plan &plan, const std::string &reason);
 // The line itself, without its end.

@@ -22,6 +22,7 @@ namespace {
 struct State {
     abi::Api api;
     bool is_registered = false;
+    void *ggml = nullptr;  // the library that has our registry
     int op_mul_mat_id = -1;
     std::mutex mutex;
     std::string last_error;
@@ -109,6 +110,7 @@ bool attach(const void *caller, std::string &error) {
         return false;
     }
     state().api = api;
+    state().ggml = ggml;
     state().op_mul_mat_id = find_mul_mat_id(api);
     return true;
 }
@@ -143,8 +145,9 @@ bool open_environment_plan(const void *caller, std::string &error) {
 }
 
 abi::Registry *refuse(const std::string &error, bool say_so) {
+    const bool is_news = error != last_error();  // a program may look for backends several times
     set_last_error(error);
-    if (say_so) std::fprintf(stderr, "slotpool: off: %s\n", error.c_str());
+    if (say_so && is_news) std::fprintf(stderr, "slotpool: off: %s\n", error.c_str());
     return nullptr;
 }
 
@@ -194,6 +197,8 @@ std::string last_error() {
 extern "C" __attribute__((visibility("default"))) slotpool::abi::Registry *ggml_backend_init() {
     using namespace slotpool;
     std::string error;
+    // a program may look for backends several times: its plan is open, and ggml takes one registry once
+    if (exit_report::is_armed() && os::library_of(__builtin_return_address(0)) == state().ggml) return registry();
     const bool by_library = sessions::loading() != nullptr;  // our own Python reads last_error(); another program gets a line
     try {
         const void *caller = __builtin_return_address(0);

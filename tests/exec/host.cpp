@@ -1,6 +1,6 @@
 // A program that knows llama.cpp and nothing of slotpool: decodes tokens one at a time and prints what comes out, bit by bit.
 //
-// usage: host -m MODEL --tokens 1,2,3 [-md MODEL [--draft-first]] [--end return|free|exit|_exit|abort|fork|thread]
+// usage: host -m MODEL --tokens 1,2,3 [-md MODEL [--draft-first]] [--look all|init|often] [--end return|free|exit|_exit|abort|fork|thread]
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +41,13 @@ std::uint64_t decode(const Loaded &loaded, llama_token token) {
     return hash;
 }
 
+// Programs look for backends in these ways: by llama.cpp's first call, which finds that some are linked in, by ggml's own, or again and again.
+void look_for_backends(const std::string &how) {
+    if (how != "all") llama_backend_init();
+    if (how == "init") return;
+    for (int i = 0; i < (how == "often" ? 3 : 1); i++) ggml_backend_load_all();
+}
+
 void end(const std::string &how, const std::vector<Loaded> &models) {
     if (how == "free") {
         for (const Loaded &loaded : models) llama_free(loaded.context), llama_model_free(loaded.model);
@@ -62,7 +69,7 @@ int main(int argc, char **argv) {
     std::map<std::string, std::string> given = {{"--tokens", "1"}, {"--end", "return"}};
     for (int i = 1; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];
     llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
-    ggml_backend_load_all();
+    look_for_backends(given["--look"]);
     std::vector<Loaded> models;
     const bool draft_first = given["--draft"] == "first";
     if (draft_first) models.push_back(load(given["-md"]));

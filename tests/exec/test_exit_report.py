@@ -53,6 +53,15 @@ def test_the_line_says_what_slotpool_run_would(
     assert pool_lines(done.stderr) == [f"slotpool: {stats_of(model_path, 8, **options)}"]
 
 
+@pytest.mark.parametrize("how", ["all", "init", "often"])
+def test_however_a_program_looks_for_backends_the_core_is_there_once(
+    run: Exec, slotpool_exec: Exec, arguments: Arguments, model_path: Path, how: str
+) -> None:
+    done = slotpool_exec(("--slots", 8), arguments("--look", how))
+    assert (done.returncode, done.stdout) == (0, run(arguments("--look", how)).stdout)
+    assert pool_lines(done.stderr) == [f"slotpool: {stats_of(model_path, 8)}"]
+
+
 @pytest.mark.parametrize(("how", "code", "n_lines"), [("exit", 3, 1), ("_exit", 4, 0), ("abort", 134, 0)])
 def test_a_program_that_skips_its_exit_handlers_has_no_line(
     slotpool_exec: Exec, arguments: Arguments, how: str, code: int, n_lines: int

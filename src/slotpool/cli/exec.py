@@ -17,8 +17,9 @@ from slotpool.cli.pool_options import planned, pool_options
 def command(program: tuple[str, ...], verbose: bool, **options: Any) -> int:
     """Run PROGRAM, any llama.cpp program that loads backends, with a pool for the model that its ARGS name (-m).
 
-    Its stdin, stdout, stderr, environment, signals and exit code stay its own; GGML_BACKEND_PATH and SLOTPOOL_PLAN are added. When it
-    exits, one line on stderr says what the pool did. --device names devices as the program lists them; without it slots are in RAM.
+    Its stdin, stdout, stderr, environment, signals and exit code stay its own; GGML_BACKEND_PATH and SLOTPOOL_PLAN are added, and
+    LD_PRELOAD for a program that has its backends linked in. When it exits, one line on stderr says what the pool did.
+    --device names devices as the program lists them; without it slots are in RAM.
     """
     from slotpool import exec, native, plan
 

@@ -1,4 +1,4 @@
-"""Runs an unmodified llama.cpp program with a pool: two variables in its environment, a plan in a private file, nothing else.
+"""Runs an unmodified llama.cpp program with a pool: a few variables in its environment, a plan in a private file, nothing else.
 
 Makes no plan itself and knows no engine: whoever calls says how a plan is made from the model that the program's arguments name.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from slotpool import model, native, plan
 from slotpool.errors import REFUSED, SlotpoolError, printable, quoted
 from slotpool.exec.child import run_child
+from slotpool.exec.linked import has_linked_backends
 from slotpool.exec.program_model import program_model
 from slotpool.exec.report import Report, read_report
 from slotpool.model import Model
@@ -24,6 +25,9 @@ from slotpool.plan import Plan
 CORE_VARIABLE = "GGML_BACKEND_PATH"
 """ggml's own: the one backend from outside that a program loads beside those it was built with."""
 PLAN_VARIABLE = "SLOTPOOL_PLAN"
+PRELOAD_VARIABLE = "LD_PRELOAD"
+PRELOAD_PATH = native.CORE_PATH.with_name("libslotpool-preload.so")
+"""For programs whose backends are linked in, which never look for others (core/os/preload_posix.cpp)."""
 
 MakePlan = Callable[[Model], Plan]
 Say = Callable[[str], None]
@@ -45,13 +49,23 @@ def run(command: Sequence[str], make_plan: MakePlan, *, require_pool: bool = Fal
     if not made.groups:
         return _run_plain(program, command, made, facts, require_pool, say)
     with _private_folder() as folder:
-        added = {CORE_VARIABLE: str(native.CORE_PATH), PLAN_VARIABLE: str(folder / "plan")}
+        added = _variables(program, folder / "plan")
         report = folder / "report"
         _write_plan(folder / "plan", plan.to_text(made, report=str(report)))
         for name, value in added.items():
             say_more(f"{name}={value}")
         code = run_child(program, command, dict(os.environ) | added, folder)
         return _judge(code, command[0], read_report(report), require_pool, say)
+
+
+def _variables(program: str, plan_path: Path) -> dict[str, str]:
+    added = {CORE_VARIABLE: str(native.CORE_PATH), PLAN_VARIABLE: str(plan_path)}
+    if has_linked_backends(program):
+        if not PRELOAD_PATH.exists():
+            raise SlotpoolError("expected the library to preload, found none", where=printable(PRELOAD_PATH), do="Install slotpool again.")
+        users = os.environ.get(PRELOAD_VARIABLE)
+        added[PRELOAD_VARIABLE] = f"{PRELOAD_PATH}:{users}" if users else str(PRELOAD_PATH)
+    return added
 
 
 def _run_plain(program: str, command: Sequence[str], made: Plan, facts: Model, require_pool: bool, say: Say) -> int:

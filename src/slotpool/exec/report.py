@@ -19,8 +19,8 @@ class Report:
 
     was_loaded: bool = False
     refusals: tuple[str, ...] = ()
-    n_ended: int = 0
     n_loaded: int = 0
+    n_ended: int = 0
     pooled: int = 0
     """The most expert tensors that one process had in slots."""
 
