@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "os/printable.h"
 #include "os/process.h"
 
 namespace slotpool::exit_report {
@@ -44,7 +45,7 @@ Totals totals_of(const Session &session) {
 // What was off, by reason. Models are gone when a program exits: what counts is what was stored while they lived.
 std::map<std::string, int> off_by_reason(const Session &session) {
     std::map<std::string, int> found;
-    for (const PlannedOff &off : session.plan.off) found[off.reason]++;
+    for (const PlannedOff &off : session.plan.off) found[os::printable(off.reason)]++;
     for (std::size_t group = 0; group < session.plan.groups.size(); group++) {
         const std::string reason = session.off_reason(static_cast<int>(group));
         for (int tensor : session.plan.groups[group].tensors) {

@@ -55,6 +55,7 @@ std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
     if (!known.empty()) return known;
     const std::string found = layer_device(registry_api(), op, stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)].layer);
     if (!found.empty()) stored.session->set_device(stored.planned->group, found);
+    if (found == "CPU") stored.session->switch_off(stored.planned->group, "its layer lives on the CPU");
     return found;
 }
 

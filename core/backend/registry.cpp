@@ -22,7 +22,8 @@ namespace {
 struct State {
     abi::Api api;
     bool is_registered = false;
-    void *ggml = nullptr;  // the library that has our registry
+    abi::Registry *registry = nullptr;  // the one that ggml_backend_init() gave
+    void *ggml = nullptr;               // the library that has our registry
     int op_mul_mat_id = -1;
     std::mutex mutex;
     std::string last_error;
@@ -198,7 +199,7 @@ extern "C" __attribute__((visibility("default"))) slotpool::abi::Registry *ggml_
     using namespace slotpool;
     std::string error;
     // a program may look for backends several times: its plan is open, and ggml takes one registry once
-    if (exit_report::is_armed() && os::library_of(__builtin_return_address(0)) == state().ggml) return registry();
+    if (exit_report::is_armed() && os::library_of(__builtin_return_address(0)) == state().ggml) return state().registry;
     const bool by_library = sessions::loading() != nullptr;  // our own Python reads last_error(); another program gets a line
     try {
         const void *caller = __builtin_return_address(0);
@@ -207,6 +208,7 @@ extern "C" __attribute__((visibility("default"))) slotpool::abi::Registry *ggml_
         PoolDevice::forget_all();
         abi::Registry *reg = first_registry(sessions::loading()->plan);
         state().is_registered = true;
+        state().registry = reg;
         return reg;
     } catch (const std::exception &unexpected) {  // ggml is C: no exception may leave through it
         return refuse(unexpected.what(), true);

@@ -244,7 +244,7 @@ class PlanReader {
 
     bool off(const Words &words, const std::string &line) {
         if (words.size() < 3) return fail("off NAME REASON", quoted(line));
-        plan_.off.push_back({words[1], printable(line.substr(word_begin(line, 2)))});
+        plan_.off.push_back({words[1], line.substr(word_begin(line, 2))});
         return true;
     }
 

@@ -21,8 +21,8 @@ import llama_cpp
 from slotpool import engine, model, plan, pool_stats
 from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
 from slotpool.model import Model
-from slotpool.native import GroupCounts, Session, available_memory
-from slotpool.plan import Group, OnePerDevice, Plan, RamBudget, Slots
+from slotpool.native import Session, available_memory
+from slotpool.plan import OnePerDevice, Plan, RamBudget, Slots
 
 _loading = threading.Lock()
 """One load at a time: the core has one session open for loading, and the engine's defaults are changed while it loads."""
@@ -152,17 +152,11 @@ def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
         return pool_stats.collect(llm.slotpool_plan, (), {})
     counts = session.counts()
     off = {
-        tensor.name: session.off_reason(index) or _why_elsewhere(group, counts[index], session.is_stored(tensor.name))
+        tensor.name: session.off_reason(index) or ("" if session.is_stored(tensor.name) else pool_stats.ELSEWHERE)
         for index, group in enumerate(llm.slotpool_plan.groups)
         for tensor in group.tensors
     }
     return pool_stats.collect(llm.slotpool_plan, counts, off, session.why_buffered(), session.devices())
-
-
-def _why_elsewhere(group: Group, counts: GroupCounts, is_stored: bool) -> str:
-    if not is_stored:
-        return pool_stats.ELSEWHERE
-    return "its layer lives on the CPU" if group.device == "auto" and counts.device == "CPU" else ""
 
 
 def _devices(device: str | Sequence[str] | None, slots: Slots | Sequence[Slots], ram_budget: RamBudget) -> list[str]:
