@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import tempfile
 import threading
 import warnings
@@ -66,7 +67,7 @@ class PooledLlama(llama_cpp.Llama):
         """Frees context, model and slots. The counters go with them."""
         if hasattr(self, "_stack"):
             # the engine expected compute buffers for its own shapes, and says at the end that small batches took others
-            with nullcontext() if self.verbose else engine.captured_log():
+            with nullcontext() if self.verbose or sys.is_finalizing() else engine.captured_log():
                 super().close()
         session = getattr(self, "slotpool_session", None)
         if session is not None:
