@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "backend/dense_weights.h"
 #include "backend/layer_device.h"
 #include "backend/pool_device.h"
 #include "backend/registry.h"
@@ -145,6 +146,10 @@ class Question {
 
 }  // namespace
 
-bool PoolDevice::takes(const abi::Tensor *op) { return pooled() != nullptr && Question(*this, op).is_taken(); }
+bool PoolDevice::takes(const abi::Tensor *op) {
+    if (pooled() == nullptr) return false;
+    if (is_cpu()) put_on_huge_pages(op);
+    return Question(*this, op).is_taken();
+}
 
 }  // namespace slotpool
