@@ -58,8 +58,9 @@ void use_huge_pages(void *base, std::size_t bytes) {
     const auto end = (reinterpret_cast<std::uintptr_t>(base) + bytes) / kHugePage * kHugePage;
     if (begin >= end) return;
     madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);
-#ifdef MADV_COLLAPSE
-    madvise(reinterpret_cast<void *>(begin), end - begin, MADV_COLLAPSE);  // else the system gets there in its own time
+#ifdef __linux__
+    constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, newer than the C library may be; an older kernel gets there in its own time
+    madvise(reinterpret_cast<void *>(begin), end - begin, kCollapse);
 #endif
 }
 
