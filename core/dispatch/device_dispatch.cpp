@@ -1,22 +1,18 @@
 #include "dispatch/device_dispatch.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "dispatch/backend_settings.h"
 #include "dispatch/device_allotment.h"
 #include "dispatch/pool_damage.h"
+#include "stats/stopwatch.h"
 #include "store/store_buffer.h"
 
 namespace slotpool {
 namespace {
 
 constexpr std::size_t kLeastIds = 4096;
-
-using Clock = std::chrono::steady_clock;
-
-double ns_since(Clock::time_point begin) { return std::chrono::duration<double, std::nano>(Clock::now() - begin).count(); }
 
 // the event's rows by expert, for experts that no pool has
 void sort_rows(const Routing &routing, EventRows &rows) {
@@ -130,9 +126,11 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
 
 abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &pool) {
     if (pool.begins_event(chain.first(), routing_, context_.ubatch())) {
+        const Stopwatch update;
         std::string error;
         if (!pool.look_up(chain.first(), routing_, context_.ubatch(), context_.session()->plan.is_settled, error)) return fail(error);
         pool.serve(plan_misses(pool), context_.phase(routing_.n_tokens));
+        update.add_to(pool.phase_counts().update_ns);
     }
     for (const ChainNode &node : chain.nodes) {
         if (node.stored != nullptr) pool.mark_served(*node.stored);
@@ -170,31 +168,37 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
         }
         return flush();
     }
-    const auto begin = Clock::now();
+    const Stopwatch event;
     if (!host_rows.empty()) {
         const Uploader::Pause pause(*uploader_);
         host_.prepare(chain, routing_, host_rows);  // before the device begins: what it needs is complete now
     }
-    double fetch_ns = ns_since(begin);
+    std::uint64_t fetch_ns = event.ns();
+    const Stopwatch device;
     const bool has_device_rows = pool != nullptr && pool->has_device_rows();
     abi::Status status = has_device_rows ? start_device(chain, *pool) : abi::Status::success;
     if (status == abi::Status::success && !host_rows.empty()) {
-        const auto host_begin = Clock::now();
+        const Stopwatch host;
         status = host_.compute();
-        if (chain.is_whole && pool != nullptr) {
-            host_ns_per_byte_.add(ns_since(host_begin) / (static_cast<double>(host_rows.experts.size()) * static_cast<double>(pool->slab_bytes())));
-        }
+        if (pool != nullptr) note_host_ns(chain, *pool, host.ns());
     }
     graph_.finish();
-    if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) device_ns_per_event_.add(ns_since(begin));
+    if (has_device_rows) device.add_to(pool->phase_counts().hit_compute_ns);
+    if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) device_ns_per_event_.add(static_cast<double>(event.ns()));
     if (status == abi::Status::success && !host_rows.empty()) {
         const Uploader::Pause pause(*uploader_);
-        const auto upload_begin = Clock::now();
+        const Stopwatch upload;
         upload_results(chain, host_rows);
-        fetch_ns += ns_since(upload_begin);
-        if (chain.is_whole) fetch_ns_per_event_.add(fetch_ns);
+        fetch_ns += upload.ns();
+        if (chain.is_whole) fetch_ns_per_event_.add(static_cast<double>(fetch_ns));
     }
     return status;
+}
+
+void DeviceDispatch::note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns) {
+    pool.phase_counts().miss_compute_ns.add(ns);
+    const auto bytes = static_cast<double>(pool.host_rows().experts.size()) * static_cast<double>(pool.slab_bytes());
+    if (chain.is_whole) host_ns_per_byte_.add(static_cast<double>(ns) / bytes);
 }
 
 abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &pool) {

@@ -42,6 +42,7 @@ class DeviceDispatch final : public Dispatch {
     abi::Status flush();
     abi::Status fail(const std::string &error);
 
+    void note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns);
     MissPlan plan_misses(const DevicePool &pool) const;
     DevicePool *device_pool(const StoredTensor &stored);
     void make_pools();

@@ -71,6 +71,7 @@ void DevicePool::publish_arrived() {
     const auto is_there = [this](int slot) {
         if (!has_arrived(slot)) return false;
         pool_.publish(slot);
+        for (std::size_t index = 0; index < tensors_.size(); index++) phase_counts().copy_ns.add(upload(slot, index).took_ns);
         if (is_later_[static_cast<std::size_t>(slot)]) uploader_.count_later(-1);
         is_later_[static_cast<std::size_t>(slot)] = false;
         return true;
@@ -115,6 +116,7 @@ bool DevicePool::look_up(const StoredTensor &stored, const Routing &routing, std
 }
 
 void DevicePool::serve(const MissPlan &plan, Phase phase) {
+    phase_ = phase;
     for (const Lookup &lookup : lookups_) slot_of_expert_[static_cast<std::size_t>(lookup.expert)] = lookup.is_hit ? lookup.slot : kNone;
     const std::vector<Lookup *> ranked = n_misses_ == 0 ? std::vector<Lookup *>() : pool_.rank(lookups_);
     for (Lookup *lookup : ranked) {
@@ -129,7 +131,7 @@ void DevicePool::serve(const MissPlan &plan, Phase phase) {
     }
     begin_urgent_copies();
     map_rows();
-    count(phase);
+    count();
 }
 
 void DevicePool::begin_copy_for_later(const Lookup &lookup) {
@@ -215,7 +217,7 @@ void DevicePool::give_idle_slots(std::int64_t token) {
     }
 }
 
-void DevicePool::count(Phase phase) {
+void DevicePool::count() {
     std::uint64_t hits = 0;
     std::uint64_t rows_hit = 0;
     std::uint64_t evicted = 0;
@@ -224,7 +226,7 @@ void DevicePool::count(Phase phase) {
         evicted += lookup.evicted != kNone ? 1 : 0;
         rows_hit += lookup.is_hit ? static_cast<std::uint64_t>(lookup.n_rows) : 0;
     }
-    PhaseCounts &counts = counts_.phase[static_cast<int>(phase)];
+    PhaseCounts &counts = phase_counts();
     counts.events.add(1);
     counts.lookups.add(lookups_.size());
     counts.hits.add(hits);

@@ -63,6 +63,7 @@ class DevicePool {
     void forget_event() { event_ubatch_ = 0; }
     // Waits for all copies and publishes them.
     void settle();
+    PhaseCounts &phase_counts() { return counts_.phase[static_cast<int>(phase_)]; }  // of the event
     Pool &pool() { return pool_; }
     DeviceSlots &slots() { return *slots_; }
 
@@ -78,7 +79,7 @@ class DevicePool {
     void map_rows();
     void map_host_rows();
     void give_idle_slots(std::int64_t token);
-    void count(Phase phase);
+    void count();
 
     StoredTensors tensors_;
     std::vector<std::uint64_t> serials_;
@@ -94,6 +95,7 @@ class DevicePool {
     Routing event_;
     std::vector<bool> event_served_;  // by tensor
     std::uint64_t event_ubatch_ = 0;
+    Phase phase_ = Phase::generation;
     int n_misses_ = 0;
     std::vector<Lookup> lookups_;
     std::vector<int> copied_;  // slots that this event waits for

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "stats/stopwatch.h"
+
 namespace slotpool {
 namespace {
 
@@ -81,11 +83,15 @@ bool LayerPool::begin_event(const Routing &routing, bool is_passing) {
     make_room(n_ids);
     event_ubatch_ = 0;
     event_ = routing;
+    const Stopwatch update;
     if (!(is_passing ? pool_.pass(ids, n_ids, lookups_) : pool_.event(ids, n_ids, lookups_))) return false;
+    update_ns_ = update.ns();
     event_number_++;
     event_served_.assign(event_served_.size(), false);
     n_asked_ = 0;
+    const Stopwatch copy;
     fetch_misses();
+    copy_ns_ = tensors_[0]->is_on_disk() ? 0 : copy.ns();  // a disk is only asked here: what it makes wait is counted there
     map_rows();
     return true;
 }
@@ -209,6 +215,8 @@ void LayerPool::count() {
     counts.rows_cpu.add(is_elsewhere ? n_rows : 0);
     counts.bytes_copied.add(copied * slab_bytes_);
     counts.bytes_saved.add(is_elsewhere ? 0 : hits * slab_bytes_);
+    counts.update_ns.add(update_ns_);
+    counts.copy_ns.add(copy_ns_);
     counts_.admitted.add(admitted);
     counts_.evicted.add(evicted);
 }
