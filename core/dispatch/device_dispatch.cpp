@@ -113,15 +113,23 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
         const Uploader::Pause pause(*uploader_);
         routing_.read(api_, *chain.ids());
     }
-    if (routing_.ids.empty()) return abi::Status::success;
     DevicePool *pool = device_pool(chain.first());
-    if (pool != nullptr && routing_.n_used <= pool->n_slots()) return serve_pooled(chain, *pool);
+    const bool is_refused = pool != nullptr && is_pruned_and_too_large(*pool);
+    if (is_refused) context_.refuse(static_cast<std::size_t>(chain.first().planned->group));
+    if (routing_.ids.empty()) return abi::Status::success;
+    if (pool != nullptr && !is_refused && routing_.n_used <= pool->n_slots()) return serve_pooled(chain, *pool);
     if (!are_in_range(routing_, chain.first().shape.ne[2])) {
         return fail("Expected expert ids below " + std::to_string(chain.first().shape.ne[2]) + " in " + chain.first().planned->name +
                     ", found one outside. The router's output is damaged (NaN?): this request fails");
     }
     sort_rows(routing_, all_rows_);
     return compute_rows(chain, nullptr, all_rows_);
+}
+
+// A prompt's last layer arrives with its output rows only. It follows its ubatch: where that did not fit, the pool hears nothing of it.
+bool DeviceDispatch::is_pruned_and_too_large(const DevicePool &pool) const {
+    const std::int64_t n_tokens = context_.n_tokens(routing_.n_tokens);
+    return n_tokens > routing_.n_tokens && std::min<std::int64_t>(n_tokens * routing_.n_used, pool.n_expert()) > pool.n_slots();
 }
 
 abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &pool) {

@@ -34,6 +34,7 @@ class DeviceDispatch final : public Dispatch {
    private:
     abi::Status compute_nodes(abi::Graph *graph);
     abi::Status serve(ExpertChain chain);
+    bool is_pruned_and_too_large(const DevicePool &pool) const;
     abi::Status serve_pooled(const ExpertChain &chain, DevicePool &pool);
     abi::Status compute_rows(const ExpertChain &chain, DevicePool *pool, const EventRows &host_rows);
     abi::Status start_device(const ExpertChain &chain, DevicePool &pool);

@@ -38,6 +38,7 @@ class DevicePool {
     int index_of(const StoredTensor &stored) const;
     const StoredTensors &tensors() const { return tensors_; }
     int n_slots() const { return pool_.n_slots(); }
+    int n_expert() const { return pool_.n_expert(); }
     std::size_t slab_bytes() const { return slab_bytes_; }
 
     // True when the next matmul of `stored` with this routing begins a new event.
