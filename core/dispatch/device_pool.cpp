@@ -4,6 +4,11 @@
 #include <numeric>
 
 namespace slotpool {
+namespace {
+
+constexpr std::int64_t kRowsOfOtherKernels = 8;  // an expert with so many rows is computed by other kernels of the CPU
+
+}  // namespace
 
 std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
                                              Uploader &uploader, GroupCounts &counts, std::string &error) {
@@ -25,7 +30,7 @@ DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, 
       is_later_(static_cast<std::size_t>(n_slots), false),
       event_served_(tensors.size(), true),
       slot_of_expert_(static_cast<std::size_t>(group.n_expert), kNone),
-      used_by_(static_cast<std::size_t>(n_slots), kNone),
+      used_by_(static_cast<std::size_t>(n_slots), Use::nobody),
       order_(tensors.size()) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     for (const auto &tensor : tensors_) {
@@ -178,8 +183,7 @@ void DevicePool::map_rows() {
     }
     n_device_rows_ = slot_ids_.size() - n_host;
     map_host_rows();
-    if (n_host == 0 || n_device_rows_ == 0) return;
-    for (std::int64_t token = 0; token < event_.n_tokens; token++) give_idle_slots(token);
+    if (n_host > 0 && n_device_rows_ > 0) give_idle_slots();
 }
 
 void DevicePool::map_host_rows() {
@@ -196,25 +200,41 @@ void DevicePool::map_host_rows() {
 
 // The shape of a call is kept, so the device computes something for every row. What it computes for a row of the host is never used, but
 // kernels expect a token's experts to differ.
-void DevicePool::give_idle_slots(std::int64_t token) {
-    const auto begin = slot_ids_.begin() + static_cast<std::ptrdiff_t>(token * event_.n_used);
-    const auto end = begin + static_cast<std::ptrdiff_t>(event_.n_used);
-    std::fill(used_by_.begin(), used_by_.end(), 0);
-    std::for_each(begin, end, [&](std::int32_t slot) {
-        if (slot != kNone) used_by_[static_cast<std::size_t>(slot)] = 1;
-    });
-    int next = 0;
-    const auto is_idle = [&](int slot) { return used_by_[static_cast<std::size_t>(slot)] == 0 && !pool_.is_filling(slot); };
-    for (auto slot = begin; slot != end; ++slot) {
-        if (*slot != kNone) continue;
-        while (next < pool_.n_slots() && !is_idle(next)) next++;
-        if (next == pool_.n_slots()) {  // what is on its way arrives in a moment, and is as good as any
-            settle();
-            next = 0;
-            while (next < pool_.n_slots() && !is_idle(next)) next++;
-        }
-        *slot = next++;
+void DevicePool::give_idle_slots() {
+    std::vector<Use> uses(used_by_.size(), Use::nobody);
+    for (const std::int32_t slot : slot_ids_) {
+        if (slot != kNone) uses[static_cast<std::size_t>(slot)] = Use::other_tokens;
     }
+    for (auto begin = slot_ids_.begin(); begin != slot_ids_.end(); begin += static_cast<std::ptrdiff_t>(event_.n_used)) {
+        const auto end = begin + static_cast<std::ptrdiff_t>(event_.n_used);
+        used_by_ = uses;
+        std::for_each(begin, end, [&](std::int32_t slot) {
+            if (slot != kNone) used_by_[static_cast<std::size_t>(slot)] = Use::this_token;
+        });
+        for (auto slot = begin; slot != end; ++slot) {
+            if (*slot != kNone) continue;
+            *slot = idle_slot();
+            used_by_[static_cast<std::size_t>(*slot)] = Use::this_token;
+        }
+    }
+}
+
+// A row more for an expert would be harmless, if the kernels of CPUs did not change at eight rows of an expert. What fits the slots
+// leaves enough of them to nobody, once those on their way have arrived.
+int DevicePool::idle_slot() {
+    int slot = idle_slot(Use::nobody);
+    if (slot == kNone && event_.n_tokens < kRowsOfOtherKernels) slot = idle_slot(Use::other_tokens);
+    if (slot != kNone) return slot;
+    settle();
+    slot = idle_slot(Use::nobody);
+    return slot != kNone ? slot : idle_slot(Use::other_tokens);
+}
+
+int DevicePool::idle_slot(Use most) const {
+    for (int slot = 0; slot < pool_.n_slots(); slot++) {
+        if (used_by_[static_cast<std::size_t>(slot)] <= most && !pool_.is_filling(slot)) return slot;
+    }
+    return kNone;
 }
 
 void DevicePool::count() {

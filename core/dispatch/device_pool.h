@@ -69,6 +69,8 @@ class DevicePool {
     DeviceSlots &slots() { return *slots_; }
 
    private:
+    enum class Use : char { nobody, other_tokens, this_token };
+
     DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
                Uploader &uploader, GroupCounts &counts);
     void publish_arrived();
@@ -79,7 +81,9 @@ class DevicePool {
     void begin_urgent_copies();
     void map_rows();
     void map_host_rows();
-    void give_idle_slots(std::int64_t token);
+    void give_idle_slots();
+    int idle_slot();
+    int idle_slot(Use most) const;
     void count();
 
     StoredTensors tensors_;
@@ -103,7 +107,7 @@ class DevicePool {
     int n_admitted_ = 0;
     std::vector<std::int32_t> slot_of_expert_;  // of the event's experts; kNone: the host's
     std::vector<std::int32_t> slot_ids_;
-    std::vector<std::int32_t> used_by_;  // by slot: the token it was last given to
+    std::vector<Use> used_by_;  // by slot, as the token sees it whose rows are being mapped
     EventRows host_rows_;
     std::size_t n_device_rows_ = 0;
     std::vector<std::size_t> order_;  // of the tensors, as the graph asked last
