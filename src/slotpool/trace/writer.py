@@ -153,11 +153,16 @@ def write(path: str | os.PathLike[str], trace: Trace, *, force: bool = False) ->
                 writer.add_sections([section])
 
 
+def already_there(path: str | os.PathLike[str]) -> SlotpoolError:
+    """The error for a file that would be overwritten."""
+    return SlotpoolError("expected no file, found one", where=printable(path), do="--force overwrites it.")
+
+
 def _created(path: str | os.PathLike[str], force: bool) -> BinaryIO:
     try:
         return open(path, "wb" if force else "xb")
     except FileExistsError as error:
-        raise SlotpoolError("expected no file, found one", where=printable(path), do="--force overwrites it.") from error
+        raise already_there(path) from error
     except OSError as error:
         raise SlotpoolError(f"cannot write the trace: {error.strerror}", where=printable(path)) from error
 
