@@ -7,15 +7,16 @@ from dataclasses import asdict
 
 import numpy as np
 
+from slotpool.errors import printable
 from slotpool.trace.facts import PHASES, Group, Trace
 
 COLUMNS = ("ubatch", "stream", "phase", "tokens", "layer", "pass", "row", "experts", "weights", "ranking")
 
 
 def lines(trace: Trace) -> Iterator[str]:
-    """The lines of the dump, without line ends. Facts begin with `#`; columns are separated by tabs."""
+    """The lines of the dump, without line ends. Facts begin with `#`; columns are separated by tabs. Safe for any terminal."""
     for name, value in asdict(trace.facts).items():
-        yield f"# {name}: {value}"
+        yield f"# {name}: {printable(str(value))}"
     for group in trace.groups:
         rows = f"{group.n_events} events, {group.n_rows} rows"
         yield f"# layer {group.layer} {group.pass_}: {group.n_expert_used} of {group.n_expert} experts, {rows}"
@@ -25,7 +26,7 @@ def lines(trace: Trace) -> Iterator[str]:
     last = -1
     for ubatch, group, index in _in_order(trace):
         if ubatch != last and ubatch in names:
-            yield f"# segment: {names[ubatch]}"
+            yield f"# segment: {printable(names[ubatch])}"
         last = ubatch
         yield from _event(group, index)
 
