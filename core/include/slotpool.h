@@ -42,6 +42,11 @@ SLOTPOOL_API void slotpool_session_add_reserve(int session, uint64_t bytes);
 // Why experts on disk are not read directly; empty when they are, or are not on disk.
 SLOTPOOL_API void slotpool_session_why_buffered(int session, char *text, size_t size);
 
+// Records the routing of every pooled event from here on, appended to a trace file that has its header: before the first decode. 1, or 0
+// and why in `text`. The end of it writes the file's end, and is told once: 1, or 0 and why the file is not whole.
+SLOTPOOL_API int slotpool_session_trace(int session, const char *path, char *text, size_t size);
+SLOTPOOL_API int slotpool_session_end_trace(int session, uint64_t *n_events, uint64_t *n_dropped, char *text, size_t size);
+
 typedef struct {
     uint64_t events, lookups, hits, misses;
     uint64_t rows_hit, rows_copy, rows_cpu;

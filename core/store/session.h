@@ -14,6 +14,7 @@
 #include "plan/plan.h"
 #include "stats/stats.h"
 #include "store/file_store.h"
+#include "trace/recorder.h"
 
 namespace slotpool {
 
@@ -84,7 +85,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void fail(const std::string &failure);
 
     const Plan plan;
-    std::unique_ptr<FileStore> files;  // nullptr: experts are in host memory. Set before the session is used
+    std::unique_ptr<FileStore> files;           // nullptr: experts are in host memory. Set before the session is used
+    std::shared_ptr<trace::Recorder> recorder;  // nullptr: routing is not recorded. Set before the session is used
 
    private:
     mutable std::mutex mutex_;

@@ -13,8 +13,8 @@ from slotpool.model import Model
 from slotpool.recording import nodes
 from slotpool.recording.decoding import Runner, running
 from slotpool.recording.watch import Experts, RouterWatch
-from slotpool.trace import GENERATION, PROMPT, Facts, TraceWriter
-from slotpool.trace.fingerprint import fingerprint
+from slotpool.trace import GENERATION, PROMPT, TraceWriter
+from slotpool.trace.fingerprint import facts_of
 from slotpool.trace.writer import already_there
 
 MODES = ("forced", "prompt", "generate")
@@ -81,7 +81,7 @@ def record(
     n_threads = settings.n_threads or engine.n_cores()
     with running(_first_file(path, facts), watch, n_ctx, min(settings.n_ubatch, n_ctx), n_threads) as runner:
         tokens = [_tokens(runner, text)[: settings.limit] for text in texts]
-        with TraceWriter(out, facts_of(facts), force=force) as writer:
+        with TraceWriter(out, facts_of(facts, engine.name(), "evaluation callback"), force=force) as writer:
             watch.add = writer.add
             recording = _Recording(runner, watch, writer, settings)
             recording.n_total = sum(map(len, tokens)) + settings.n_generate * len(texts)
@@ -94,19 +94,6 @@ def record(
 def experts_of(facts: Model) -> Experts:
     """Number of experts of each (layer, pass)."""
     return {(tensor.layer, "chexps" if tensor.is_chunk else "exps"): tensor.n_expert for tensor in facts.experts}
-
-
-def facts_of(facts: Model, source: str = "evaluation callback") -> Facts:
-    """What a trace says about the model it was recorded from."""
-    return Facts(
-        architecture=facts.architecture,
-        n_layer=facts.n_layer,
-        n_expert=facts.n_expert,
-        n_expert_used=facts.n_expert_used,
-        fingerprint=fingerprint(facts),
-        engine=f"llama-cpp-python {engine.version()}",
-        source=source,
-    )
 
 
 def _read(path: str | os.PathLike[str]) -> Model:

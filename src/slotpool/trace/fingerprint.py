@@ -9,6 +9,7 @@ import hashlib
 
 from slotpool.errors import SlotpoolError, printable
 from slotpool.model import Model
+from slotpool.trace.facts import Facts
 
 _CHUNK = 1 << 20
 
@@ -30,3 +31,16 @@ def fingerprint(model: Model) -> str:
         except OSError as error:
             raise SlotpoolError(f"cannot read the model file: {error.strerror}", where=printable(file.path)) from error
     return made.hexdigest()
+
+
+def facts_of(model: Model, engine: str, source: str) -> Facts:
+    """What a trace says about the model it was recorded from, the engine that ran it, and who recorded it."""
+    return Facts(
+        architecture=model.architecture,
+        n_layer=model.n_layer,
+        n_expert=model.n_expert,
+        n_expert_used=model.n_expert_used,
+        fingerprint=fingerprint(model),
+        engine=engine,
+        source=source,
+    )
