@@ -14,7 +14,7 @@ lint: .venv/.lint
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/clang-format --dry-run --Werror $$(find core tests -name '*.cpp' -o -name '*.h')
+	.venv/bin/clang-format --dry-run --Werror $$(find core testkit tests -name '*.cpp' -o -name '*.h')
 
 # the core alone, warnings are errors
 core:

@@ -48,6 +48,11 @@ namespace slotpool::abi {
     F(backend_free, ggml_backend_free, void (*)(Backend *))                                                                     \
     F(backend_device, ggml_backend_get_device, Device *(*)(Backend *))                                                          \
     F(graph_compute, ggml_backend_graph_compute, Status (*)(Backend *, Graph *))                                                \
+    F(graph_compute_async, ggml_backend_graph_compute_async, Status (*)(Backend *, Graph *))                                    \
+    F(build_forward_expand, ggml_build_forward_expand, void (*)(Graph *, Tensor *))                                             \
+    F(tensor_memset, ggml_backend_tensor_memset, void (*)(Tensor *, std::uint8_t, std::size_t, std::size_t))                    \
+    F(buft_alloc_size, ggml_backend_buft_get_alloc_size, std::size_t (*)(BufferType *, const Tensor *))                         \
+    F(buft_max_size, ggml_backend_buft_get_max_size, std::size_t (*)(BufferType *))                                             \
     F(synchronize, ggml_backend_synchronize, void (*)(Backend *))                                                               \
     F(dev_name, ggml_backend_dev_name, const char *(*)(Device *))                                                               \
     F(dev_description, ggml_backend_dev_description, const char *(*)(Device *))                                                 \
@@ -65,6 +70,8 @@ namespace slotpool::abi {
     F(reg_dev_get, ggml_backend_reg_dev_get, Device *(*)(Registry *, std::size_t))                                              \
     F(reg_proc_address, ggml_backend_reg_get_proc_address, void *(*)(Registry *, const char *))                                 \
     F(reg_count, ggml_backend_reg_count, std::size_t (*)())                                                                     \
+    F(dev_by_name, ggml_backend_dev_by_name, Device *(*)(const char *))                                                         \
+    F(register_registry, ggml_backend_register, void (*)(Registry *))                                                           \
     F(reg_get, ggml_backend_reg_get, Registry *(*)(std::size_t))                                                                \
     F(dev_count, ggml_backend_dev_count, std::size_t (*)())                                                                     \
     F(dev_by_type, ggml_backend_dev_by_type, Device *(*)(DeviceType))

@@ -1,121 +1,121 @@
-// The pool device: takes the real expert matmuls of stored tensors, and computes them from slots on the pooled device.
+#include "backend/pool_device.h"
+
+#include <algorithm>
 #include <memory>
 #include <new>
+#include <vector>
 
-#include "backend/pool_backend.h"
+#include "backend/pool_stream.h"
 #include "backend/registry.h"
-#include "dispatch/dispatch.h"
+#include "store/store_buffer.h"
 
 namespace slotpool {
 namespace {
 
-// ---- backend (stream) ----
-
-Dispatch *dispatch_of(abi::Backend *backend) { return static_cast<Dispatch *>(backend->context); }
-
-const char *backend_get_name(abi::Backend *) { return "SLOTPOOL"; }
-
-void backend_free(abi::Backend *backend) {
-    pool_backends::remove(dispatch_of(backend));
-    delete dispatch_of(backend);
-    delete backend;
-}
-
-// ggml is C: no exception may leave through it
-abi::Status backend_graph_compute(abi::Backend *backend, abi::Graph *graph) {
-    try {
-        return dispatch_of(backend)->compute(graph);
-    } catch (const std::bad_alloc &) {
-        return abi::Status::alloc_failed;
-    }
-}
-
-abi::Guid *pool_guid() {
-    static abi::Guid guid = {{0x73, 0x6c, 0x6f, 0x74, 0x70, 0x6f, 0x6f, 0x6c, 0x2d, 0x70, 0x6f, 0x6f, 0x6c, 0x2d, 0x30, 0x31}};
-    return &guid;
-}
-
 // ---- device ----
 
-const char *get_name(abi::Device *) { return "SLOTPOOL-CPU"; }
-const char *get_description(abi::Device *) { return "slotpool: expert slots in host memory"; }
+PoolDevice *of(abi::Device *device) { return static_cast<PoolDevice *>(device->context); }
+
+const char *get_name(abi::Device *device) { return of(device)->name(); }
+const char *get_description(abi::Device *device) { return of(device)->description(); }
 
 void get_memory(abi::Device *, std::size_t *free_bytes, std::size_t *total_bytes) { *free_bytes = *total_bytes = 0; }
 
 abi::DeviceType get_type(abi::Device *) { return abi::DeviceType::accel; }
 
-void get_props(abi::Device *dev, abi::DeviceProps *props) {
-    props->name = get_name(dev);
-    props->description = get_description(dev);
-    props->type = get_type(dev);
+void get_props(abi::Device *device, abi::DeviceProps *props) {
+    props->name = get_name(device);
+    props->description = get_description(device);
+    props->type = get_type(device);
     props->caps.mmap_support = true;
 }
 
-abi::Backend *init_backend(abi::Device *dev, const char *) {
+abi::Backend *init_backend(abi::Device *device, const char *) {
     try {
-        auto dispatch = std::make_unique<Dispatch>(registry_api(), pooled_device(), op_mul_mat_id());
-        if (!dispatch->is_ready()) return nullptr;
-        if (auto session = sessions::loading()) dispatch->adopt(std::move(session));
-        abi::BackendTable table{};
-        table.get_name = backend_get_name;
-        table.free = backend_free;
-        table.graph_compute = backend_graph_compute;
-        auto *backend = new abi::Backend{pool_guid(), table, dev, dispatch.get()};
-        pool_backends::add(dispatch.release());
-        return backend;
+        return make_pool_stream(*of(device));
     } catch (const std::bad_alloc &) {
         return nullptr;
     }
 }
 
-// activations stay where the CPU has them: same buffer type, so nothing is copied and pass 3 of the scheduler may
-// move a layer's activation to us
-abi::BufferType *get_buffer_type(abi::Device *) { return registry_api().dev_buffer_type(pooled_device()); }
+abi::BufferType *get_buffer_type(abi::Device *device) { return of(device)->buffer_type(); }
 
-bool supports_op(abi::Device *, const abi::Tensor *op) {
+bool supports_op(abi::Device *device, const abi::Tensor *op) {
     try {
-        return pool_takes(op);
+        return of(device)->takes(op);
     } catch (const std::bad_alloc &) {
         return false;
     }
 }
 
-bool supports_buft(abi::Device *, abi::BufferType *type) { return is_store_type(type) || registry_api().dev_supports_buft(pooled_device(), type); }
+bool supports_buft(abi::Device *device, abi::BufferType *type) {
+    abi::Device *pooled = of(device)->pooled();
+    return pooled != nullptr && (is_store_type(type) || registry_api().dev_supports_buft(pooled, type));
+}
+
+abi::DeviceTable device_table() {
+    return {get_name, get_description, get_memory,    get_type, get_props, init_backend, get_buffer_type, nullptr,
+            nullptr,  supports_op,     supports_buft, nullptr,  nullptr,   nullptr,      nullptr};
+}
+
+struct Devices {
+    std::mutex mutex;
+    std::vector<PoolDevice *> all;
+};
+
+// never destroyed: a program may free its contexts after our statics would be gone
+Devices &devices() {
+    static Devices *const the_devices = new Devices;
+    return *the_devices;
+}
+
+PoolDevice *find(const std::string &name) {
+    const auto &all = devices().all;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const PoolDevice *one) { return one->pooled_name() == name; });
+    return found == all.end() ? nullptr : *found;
+}
 
 }  // namespace
 
-abi::Device *pool_device(abi::Registry *reg) {
-    static abi::Device device = {{get_name, get_description, get_memory, get_type, get_props, init_backend, get_buffer_type, nullptr, nullptr,
-                                  supports_op, supports_buft, nullptr, nullptr, nullptr, nullptr},
-                                 reg,
-                                 nullptr};
-    return &device;
+PoolDevice::PoolDevice(const std::string &pooled_name, abi::Registry *reg)
+    : pooled_name_(pooled_name),
+      name_("SLOTPOOL-" + pooled_name),
+      description_("slotpool: expert slots on " + pooled_name),
+      table_{device_table(), reg, this} {}
+
+bool PoolDevice::is_there(const std::string &name) {
+    const std::lock_guard<std::mutex> lock(devices().mutex);
+    return find(name) != nullptr;
 }
 
-namespace {
+void PoolDevice::forget_all() {
+    const std::lock_guard<std::mutex> lock(devices().mutex);
+    devices().all.clear();
+}
 
-bool is_pool_backend(const abi::Backend *backend) { return backend->iface.graph_compute == backend_graph_compute; }
+PoolDevice &PoolDevice::over(const std::string &name, abi::Registry *reg) {
+    const std::lock_guard<std::mutex> lock(devices().mutex);
+    if (PoolDevice *found = find(name)) return *found;
+    devices().all.push_back(new PoolDevice(name, reg));
+    return *devices().all.back();
+}
 
-template <class Fn>
-Fn pooled_function(const char *name) {
+abi::Device *PoolDevice::pooled() {
+    if (abi::Device *known = pooled_.load(std::memory_order_acquire)) return known;
     const abi::Api &api = registry_api();
-    return reinterpret_cast<Fn>(api.reg_proc_address(api.dev_reg(pooled_device()), name));
+    abi::Device *found = is_cpu() ? api.dev_by_type(abi::DeviceType::cpu) : api.dev_by_name(pooled_name_.c_str());
+    pooled_.store(found, std::memory_order_release);
+    return found;
 }
 
-}  // namespace
-
-// llama.cpp calls this for every backend of a context once before each ubatch: our mark that one begins
-void set_n_threads(abi::Backend *backend, int n_threads) {
-    if (!is_pool_backend(backend)) return;
-    dispatch_of(backend)->begin_ubatch();
-    static const auto set = pooled_function<abi::SetThreadsFn>("ggml_backend_set_n_threads");
-    if (set != nullptr) set(dispatch_of(backend)->device_backend(), n_threads);
-}
-
-void set_abort_callback(abi::Backend *backend, abi::AbortCallback callback, void *data) {
-    if (!is_pool_backend(backend)) return;
-    static const auto set = pooled_function<abi::SetAbortCallbackFn>("ggml_backend_set_abort_callback");
-    if (set != nullptr) set(dispatch_of(backend)->device_backend(), callback, data);
+abi::BufferType *PoolDevice::buffer_type() {
+    const abi::Api &api = registry_api();
+    abi::Device *device = pooled();
+    if (device == nullptr) return api.dev_buffer_type(api.dev_by_type(abi::DeviceType::cpu));
+    if (is_cpu()) return api.dev_buffer_type(device);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!has_type_.exchange(true)) type_ = *api.dev_buffer_type(device);
+    return &type_;
 }
 
 }  // namespace slotpool

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "backend/layer_device.h"
+#include "backend/pool_device.h"
 #include "backend/registry.h"
 #include "dispatch/graph_facts.h"
 #include "store/store_buffer.h"
@@ -42,67 +44,106 @@ Kind kind_of(int op) {
     return kind.load(std::memory_order_relaxed);
 }
 
-const StoredTensor *pooled_weight(const abi::Tensor *op) {
+const StoredTensor *stored_weight(const abi::Tensor *op) {
     const StoredTensor *stored = stored_tensor(op->src[0]);
-    if (stored == nullptr) return nullptr;
+    return stored != nullptr && op->src[2]->type == abi::kTypeI32 ? stored : nullptr;
+}
+
+// Of a plan that leaves it to the layer: the device of the layer's router, or, when that lies on the host, of another weight of the layer.
+std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
+    const std::string known = stored.session->device_of(stored.planned->group);
+    if (!known.empty()) return known;
+    const std::string found = layer_device(registry_api(), op, stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)].layer);
+    if (!found.empty()) stored.session->set_device(stored.planned->group, found);
+    return found;
+}
+
+bool fits_slots(const StoredTensor &stored, const abi::Tensor *op) {
+    if (stored.is_on_disk()) return true;  // nobody else can read it: every shape
     const abi::Tensor *ids = op->src[2];
-    if (stored->is_on_disk()) return ids->type == abi::kTypeI32 ? stored : nullptr;  // nobody else can: every shape
-    const PlannedGroup &group = stored->session->plan.groups[static_cast<std::size_t>(stored->planned->group)];
-    const bool fits = std::min<std::int64_t>(ids->ne[0] * ids->ne[1], group.n_expert) <= group.slots;
-    return fits && ids->type == abi::kTypeI32 ? stored : nullptr;
+    const PlannedGroup &group = stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)];
+    return std::min<std::int64_t>(ids->ne[0] * ids->ne[1], group.n_expert) <= stored.session->slots_of(stored.planned->group);
 }
 
 bool is_on_disk(const abi::Tensor *weight) { return weight != nullptr && weight->buffer != nullptr && weight->buffer->buft == disk_buffer_type(); }
 
 bool is_last_of_layer(const StoredTensor &stored) { return stored.planned->role.rfind("down", 0) == 0; }
 
-// True for an elementwise node whose first operand comes from an expert matmul of ours that is not the layer's last:
-// taking these keeps a layer's gate, up, activation and down in one split.
-bool is_between_matmuls(const abi::Tensor *op) {
-    const abi::Tensor *at = op->src[0];
-    for (int hops = 0; at != nullptr && hops < kMaxHops; hops++) {
-        const Kind kind = kind_of(at->op);
-        if (kind == Kind::matmul) {
-            const StoredTensor *stored = pooled_weight(at);
-            return stored != nullptr && !is_last_of_layer(*stored);
-        }
-        if (kind == Kind::other || kind == Kind::none || kind == Kind::lookup) return false;
-        at = at->src[0];
-    }
-    return false;
-}
-
 // the token embedding is the one node whose rows are the tokens of the ubatch, in every architecture
 bool is_token_embedding(const abi::Tensor *op) { return op->src[0] != nullptr && std::strcmp(op->src[0]->name, "token_embd.weight") == 0; }
 
-void note(const abi::Tensor *op, Kind kind) {
-    GraphFacts &facts = graph_facts();
-    if (kind == Kind::lookup && is_token_embedding(op)) {
-        if (facts.token_embedding != op) facts = {};
-        facts.token_embedding = op;
-        facts.n_tokens = op->ne[1];
-    }
-    facts.was_asked = true;
-    if (kind != Kind::matmul) return;
-    if (const StoredTensor *stored = stored_tensor(op->src[0])) {
-        if (pooled_weight(op) != nullptr) facts.taken.push_back(op);
-        facts.answer(stored->session, stored->session->plan.groups.size(), static_cast<std::size_t>(stored->planned->group),
-                     pooled_weight(op) == nullptr);
-    }
+void note_lookup(const abi::Tensor *op) {
+    GraphFacts &facts = asked_graph().asking();
+    if (!is_token_embedding(op)) return;
+    if (facts.token_embedding != op) facts = {};
+    facts.token_embedding = op;
+    facts.n_tokens = op->ne[1];
 }
+
+void note_matmul(const abi::Tensor *op, const StoredTensor &stored, bool is_taken) {
+    GraphFacts &facts = asked_graph().asking();
+    if (is_taken) facts.taken.push_back(op);
+    facts.answer(stored.session, stored.session->plan.groups.size(), static_cast<std::size_t>(stored.planned->group), !is_taken);
+}
+
+// One question of the scheduler to one pool device.
+class Question {
+   public:
+    Question(PoolDevice &device, const abi::Tensor *op) : device_(device), op_(op), kind_(kind_of(op->op)) {}
+
+    bool is_taken() const {
+        switch (kind_) {
+            case Kind::lookup:
+                note_lookup(op_);
+                return false;
+            // the weight itself, for a scheduler that looks for a home for every leaf; on disk there is none but here
+            case Kind::none:
+                return is_on_disk(op_);
+            case Kind::matmul:
+                return matmul() && registry_api().dev_supports_op(device_.pooled(), op_);
+            case Kind::elementwise:
+                return is_between_matmuls() && registry_api().dev_supports_op(device_.pooled(), op_);
+            default:
+                return false;
+        }
+    }
+
+   private:
+    bool is_ours(const StoredTensor *stored, const abi::Tensor *matmul) const {
+        return stored != nullptr && home_of(*stored, matmul) == device_.pooled_name() && fits_slots(*stored, matmul);
+    }
+
+    bool matmul() const {
+        const StoredTensor *stored = stored_weight(op_);
+        if (stored == nullptr) return is_on_disk(op_->src[0]);  // an adapter's tensor lies in the buffer type of the weight it adapts
+        if (home_of(*stored, op_) != device_.pooled_name()) return false;
+        note_matmul(op_, *stored, fits_slots(*stored, op_));
+        return fits_slots(*stored, op_);
+    }
+
+    // True for an elementwise node whose first operand comes from an expert matmul of ours that is not the layer's last:
+    // taking these keeps a layer's gate, up, activation and down in one split. A bias that goes with its experts is added here too.
+    bool is_between_matmuls() const {
+        const abi::Tensor *at = op_->src[0];
+        for (int hops = 0; at != nullptr && hops < kMaxHops; hops++) {
+            const Kind kind = kind_of(at->op);
+            if (kind == Kind::matmul) {
+                const StoredTensor *stored = stored_weight(at);
+                return is_ours(stored, at) && (!is_last_of_layer(*stored) || stored_bias(op_->src[1]) != nullptr);
+            }
+            if (kind == Kind::other || kind == Kind::none || kind == Kind::lookup) return false;
+            at = at->src[0];
+        }
+        return false;
+    }
+
+    PoolDevice &device_;
+    const abi::Tensor *op_;
+    Kind kind_;
+};
 
 }  // namespace
 
-bool pool_takes(const abi::Tensor *op) {
-    const Kind kind = kind_of(op->op);
-    note(op, kind);
-    // the weight itself, for a scheduler that looks for a home for every leaf; on disk there is none but here
-    if (kind == Kind::none) return is_on_disk(op);
-    // an adapter's tensors lie in the buffer type of the weight they adapt, as ordinary ones
-    if (kind == Kind::matmul && pooled_weight(op) == nullptr && !is_on_disk(op->src[0])) return false;
-    if (kind == Kind::elementwise && !is_between_matmuls(op)) return false;
-    if (kind != Kind::matmul && kind != Kind::elementwise) return false;
-    return registry_api().dev_supports_op(pooled_device(), op);
-}
+bool PoolDevice::takes(const abi::Tensor *op) { return pooled() != nullptr && Question(*this, op).is_taken(); }
 
 }  // namespace slotpool

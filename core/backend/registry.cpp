@@ -1,12 +1,15 @@
 // ggml_backend_init(): checks the ggml that called us, then hands out the registry. On any doubt the pool stays out.
 #include "backend/registry.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <mutex>
+#include <vector>
 
+#include "backend/pool_device.h"
 #include "os/library.h"
 #include "plan/plan.h"
 #include "store/session.h"
@@ -31,12 +34,15 @@ State &state() {
 
 // ---- registry ----
 
+struct Devices {
+    std::vector<abi::Device *> all;
+};
+
 const char *get_name(abi::Registry *) { return "slotpool"; }
 
-// The pool before the store, and both before the CPU: the scheduler asks in this order.
-std::size_t get_device_count(abi::Registry *) { return 2; }
+std::size_t get_device_count(abi::Registry *reg) { return static_cast<Devices *>(reg->context)->all.size(); }
 
-abi::Device *get_device(abi::Registry *reg, std::size_t index) { return index == 0 ? pool_device(reg) : store_device(reg); }
+abi::Device *get_device(abi::Registry *reg, std::size_t index) { return static_cast<Devices *>(reg->context)->all[index]; }
 
 void *get_proc_address(abi::Registry *, const char *name) {
     const std::string wanted = name;
@@ -45,9 +51,31 @@ void *get_proc_address(abi::Registry *, const char *name) {
     return nullptr;
 }
 
-abi::Registry *registry() {
-    static abi::Registry reg = {abi::kApiVersion, {get_name, get_device_count, get_device, get_proc_address}, nullptr};
-    return &reg;
+std::vector<std::string> pooled_devices(const Plan &plan) {
+    std::vector<std::string> names;
+    const auto is_on_cpu = [](const PlannedGroup &group) { return group.device == "CPU"; };
+    if (std::any_of(plan.groups.begin(), plan.groups.end(), is_on_cpu)) names.emplace_back("CPU");
+    for (const PlannedDevice &device : plan.devices) {
+        if (device.slots > 0) names.push_back(device.name);
+    }
+    return names;
+}
+
+// A registry with the pool devices of the plan that are not there yet. Lives as long as the process, as ggml expects.
+abi::Registry *new_registry(const Plan &plan) {
+    auto *devices = new Devices;
+    auto *reg = new abi::Registry{abi::kApiVersion, {get_name, get_device_count, get_device, get_proc_address}, devices};
+    for (const std::string &name : pooled_devices(plan)) {
+        if (!PoolDevice::is_there(name)) devices->all.push_back(PoolDevice::over(name, reg).device());
+    }
+    return reg;
+}
+
+// The pools before the store, and both before the CPU: the scheduler asks in this order.
+abi::Registry *first_registry(const Plan &plan) {
+    abi::Registry *reg = new_registry(plan);
+    static_cast<Devices *>(reg->context)->all.push_back(store_device(reg));
+    return reg;
 }
 
 // ---- checks before anything is registered ----
@@ -119,18 +147,20 @@ bool is_registered() { return state().is_registered; }
 
 int op_mul_mat_id() { return state().op_mul_mat_id; }
 
-abi::Device *pooled_device() {
-    static abi::Device *cpu = registry_api().dev_by_type(abi::DeviceType::cpu);
-    return cpu;
+void register_missing_devices(const Plan &plan) {
+    if (!is_registered()) return;  // ggml_backend_init() is still to come
+    const std::vector<std::string> names = pooled_devices(plan);
+    if (std::all_of(names.begin(), names.end(), PoolDevice::is_there)) return;
+    registry_api().register_registry(new_registry(plan));
 }
 
 abi::BufferType *store_buffer_type() {
-    static abi::BufferType type = {store_buffer_type_table(), store_device(registry()), nullptr};
+    static abi::BufferType type = {store_buffer_type_table(), store_device(nullptr), nullptr};
     return &type;
 }
 
 abi::BufferType *disk_buffer_type() {
-    static abi::BufferType type = {disk_buffer_type_table(), store_device(registry()), nullptr};
+    static abi::BufferType type = {disk_buffer_type_table(), store_device(nullptr), nullptr};
     return &type;
 }
 
@@ -155,9 +185,11 @@ extern "C" __attribute__((visibility("default"))) slotpool::abi::Registry *ggml_
     try {
         if (!attach(__builtin_return_address(0), error)) return refuse(error, !by_library);
         if (!by_library && !open_environment_plan(error)) return refuse(error, true);
+        PoolDevice::forget_all();
+        abi::Registry *reg = first_registry(sessions::loading()->plan);
+        state().is_registered = true;
+        return reg;
     } catch (const std::exception &unexpected) {  // ggml is C: no exception may leave through it
         return refuse(unexpected.what(), true);
     }
-    state().is_registered = true;
-    return registry();
 }

@@ -3,6 +3,7 @@
 // without any flag and nothing is ever computed here.
 #include <new>
 
+#include "backend/placement.h"
 #include "backend/registry.h"
 #include "store/store_buffer.h"
 
@@ -56,22 +57,19 @@ abi::Backend *init_backend(abi::Device *dev, const char *) {
     return new (std::nothrow) abi::Backend{store_guid(), table, dev, nullptr};
 }
 
-abi::BufferType *get_buffer_type(abi::Device *) { return is_loading_from_disk() ? disk_buffer_type() : store_buffer_type(); }
+// the loader lists buffer types before it asks where a tensor may go, and devices may have come since the plan did
+abi::BufferType *get_buffer_type(abi::Device *) {
+    if (const auto session = sessions::loading()) keep_experts_off(session->plan);
+    return is_loading_from_disk() ? disk_buffer_type() : store_buffer_type();
+}
 
 abi::Buffer *buffer_from_host_ptr(abi::Device *, void *base, std::size_t size, std::size_t) {
     return make_store_buffer(registry_api(), store_buffer_type(), static_cast<std::uint8_t *>(base), size, false);
 }
 
-// the loader asks with a dummy: an expert matmul whose weight sits in an empty buffer of our type. A pass that only measures
-// (no_alloc) has real nodes on empty buffers, marked as weights: those are not for us
 bool supports_op(abi::Device *, const abi::Tensor *op) {
-    if (op->op != op_mul_mat_id() || op->src[0] == nullptr) return false;
-    const abi::Tensor *weight = op->src[0];
-    const bool is_dummy = weight->buffer != nullptr && is_store_type(weight->buffer->buft) && weight->buffer->context == nullptr &&
-                          weight->buffer->usage != abi::kUsageWeights;
-    if (!is_dummy) return false;
-    const auto session = sessions::loading();
-    return session && session->plan.find(weight->name) != nullptr;
+    const abi::Tensor *planned = planned_in_question(op);
+    return planned != nullptr && is_store_type(planned->buffer->buft);
 }
 
 bool supports_buft(abi::Device *, abi::BufferType *type) { return is_store_type(type); }

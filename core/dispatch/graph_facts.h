@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace slotpool {
@@ -12,7 +11,6 @@ namespace slotpool {
 class Session;
 
 struct GraphFacts {
-    bool was_asked = false;                 // since the last take(): a graph was built
     const Session *session = nullptr;       // whose stored tensors are in it
     const void *token_embedding = nullptr;  // the node that a graph begins with: another one is another graph
     std::vector<const void *> taken;        // the expert matmuls that fitted; compared, never followed
@@ -26,11 +24,26 @@ struct GraphFacts {
     }
 };
 
-inline GraphFacts &graph_facts() {
-    static thread_local GraphFacts facts;
-    return facts;
-}
+// The facts of this thread's last graph. A context has several pool devices and each of them looks, so looking takes nothing away: the
+// first question after a look begins new facts, with the next number.
+struct AskedGraph {
+    GraphFacts facts;
+    std::uint64_t number = 0;
+    bool was_looked_at = true;
 
-inline GraphFacts take_graph_facts() { return std::exchange(graph_facts(), {}); }
+    GraphFacts &asking() {
+        if (was_looked_at) {
+            facts = {};
+            number++;
+        }
+        was_looked_at = false;
+        return facts;
+    }
+};
+
+inline AskedGraph &asked_graph() {
+    static thread_local AskedGraph asked;
+    return asked;
+}
 
 }  // namespace slotpool

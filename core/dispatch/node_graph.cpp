@@ -1,6 +1,11 @@
 #include "dispatch/node_graph.h"
 
 namespace slotpool {
+namespace {
+
+constexpr std::size_t kMostOperands = abi::kMaxSrc + 1;  // and the node itself: leaves need room in a graph as well
+
+}  // namespace
 
 NodeGraph::~NodeGraph() {
     if (context_ != nullptr) api_.free(context_);
@@ -22,6 +27,14 @@ abi::Status NodeGraph::compute(const std::vector<abi::Tensor *> &nodes) {
     api_.graph_clear(graph_);
     for (abi::Tensor *node : nodes) api_.graph_add_node(graph_, node);
     return api_.graph_compute(backend_, graph_);
+}
+
+abi::Status NodeGraph::start(const std::vector<abi::Tensor *> &nodes) {
+    if (nodes.empty()) return abi::Status::success;
+    if (!make_room(kMostOperands * nodes.size())) return abi::Status::alloc_failed;
+    api_.graph_clear(graph_);
+    for (abi::Tensor *node : nodes) api_.build_forward_expand(graph_, node);
+    return api_.graph_compute_async(backend_, graph_);
 }
 
 }  // namespace slotpool

@@ -17,6 +17,9 @@ class NodeGraph {
 
     // Computes the nodes in order. Nothing to do is success.
     abi::Status compute(const std::vector<abi::Tensor *> &nodes);
+    // The same without waiting, for nodes whose other operands are leaves: a graph as a model builds it, so that a device may fuse nodes.
+    // The nodes must stay where they are until the backend was synchronised.
+    abi::Status start(const std::vector<abi::Tensor *> &nodes);
 
    private:
     bool make_room(std::size_t n_nodes);

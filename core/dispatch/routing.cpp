@@ -18,4 +18,12 @@ void Routing::read(const abi::Tensor &view) {
     }
 }
 
+void Routing::read(const abi::Api &api, const abi::Tensor &view) {
+    copied.resize(view.ne[0] * view.ne[1] == 0 ? 0 : api.nbytes(&view));
+    if (!copied.empty()) api.tensor_get(&view, copied.data(), 0, copied.size());
+    abi::Tensor here = view;
+    here.data = copied.data();
+    read(here);
+}
+
 }  // namespace slotpool

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "abi/ggml_abi.h"
+#include "abi/ggml_api.h"
 
 namespace slotpool {
 
@@ -16,6 +16,10 @@ struct Routing {
 
     // Copies the ids out of a strided view in host memory; the view itself is never written to.
     void read(const abi::Tensor &view);
+    // The same for a view in any device's memory: one copy from there.
+    void read(const abi::Api &api, const abi::Tensor &view);
+    std::vector<std::uint8_t> copied;  // scratch
+
     bool operator==(const Routing &other) const { return n_used == other.n_used && n_tokens == other.n_tokens && ids == other.ids; }
 };
 

@@ -1,7 +1,7 @@
 // The C interface over sessions: open, load, read the counters, close.
 #include <exception>
 
-#include "backend/pool_backend.h"
+#include "backend/pool_stream.h"
 #include "backend/registry.h"
 #include "door/text.h"
 #include "os/library.h"
@@ -44,7 +44,7 @@ slotpool_group_stats describe(const Session &session, std::size_t group) {
         stats.slab_bytes += tensor.slab_bytes;
     }
     door::copy_text(planned.pass, stats.pass, sizeof(stats.pass));
-    door::copy_text(planned.device, stats.device, sizeof(stats.device));
+    door::copy_text(session.device_of(static_cast<int>(group)), stats.device, sizeof(stats.device));
     return stats;
 }
 
@@ -56,21 +56,6 @@ void reset(GroupCounts &group) {
             count->reset();
         }
     }
-}
-
-int corrupt(LayerPool &pool, int kind) {
-    pool.finish_event();
-    std::vector<int> used;
-    for (int slot = 0; slot < pool.pool().n_slots(); slot++) {
-        if (pool.pool().expert_in(slot) != kNone) used.push_back(slot);
-    }
-    if (kind == 0) {
-        if (used.size() < 2) return 0;
-        for (std::size_t i = 0; i + 1 < used.size(); i += 2) pool.pool().swap_slots(used[i], used[i + 1]);
-        return static_cast<int>(used.size()) / 2 * 2;
-    }
-    for (int slot : used) pool.memory().slab(0, slot)[0] ^= 0x40;
-    return static_cast<int>(used.size());
 }
 
 }  // namespace
@@ -101,6 +86,7 @@ int slotpool_session_open(const char *plan_text, size_t n_bytes, char *text, siz
     int number = 0;
     try {
         number = sessions::open(std::move(plan), error);
+        if (const auto session = sessions::get(number)) register_missing_devices(session->plan);
     } catch (const std::exception &unexpected) {  // no memory, no threads: the host program goes on
         error = std::string("Expected to open the files of the plan, found: ") + unexpected.what();
     }
@@ -184,9 +170,7 @@ int slotpool_session_corrupt(int number, int group, int kind) {
     const auto session = sessions::get(number);
     if (!session || group < 0) return 0;
     int n_touched = 0;
-    pool_backends::each(session.get(), [&](Dispatch &dispatch) {
-        LayerPool *pool = dispatch.pool_of(static_cast<std::size_t>(group));
-        if (pool != nullptr) n_touched += corrupt(*pool, kind);
-    });
+    const Damage damage = kind == 0 ? Damage::swapped_slots : Damage::changed_byte;
+    pool_streams::each(session.get(), [&](Dispatch &dispatch) { n_touched += dispatch.damage(static_cast<std::size_t>(group), damage); });
     return n_touched;
 }

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <limits>
@@ -16,6 +17,7 @@ constexpr long long kMaxSlabBytes = 1LL << 40;
 constexpr long long kMaxBytes = 1LL << 62;  // of a file or of memory: sums of two do not overflow
 constexpr std::size_t kMaxFiles = 1 << 16;
 constexpr std::size_t kMaxPathBytes = 4096;
+constexpr std::size_t kMaxDevices = 6;  // a scheduler takes 16 backends: two for each of these, and three
 constexpr std::size_t kMaxQuoted = 80;
 constexpr const char *kBlanks = " \t\r\v\f";
 
@@ -82,12 +84,15 @@ class PlanReader {
         if (!has_header_) return header(words, line);
         if (words[0] == "policy") return policy(words, line);
         if (words[0] == "poison") return poison(words, line);
+        if (words[0] == "misses") return misses(words, line);
+        if (words[0] == "device") return device(words);
         if (words[0] == "memory") return memory(words);
         if (words[0] == "file") return file(words, line);
         if (words[0] == "group") return group(words);
         if (words[0] == "tensor") return tensor(words);
+        if (words[0] == "bias") return bias(words, line);
         if (words[0] == "off") return words.size() >= 3 || fail("off NAME REASON", quoted(line));
-        return fail("a statement (policy, poison, memory, file, group, tensor, off)", quoted(words[0]));
+        return fail("a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off)", quoted(words[0]));
     }
 
     bool header(const Words &words, const std::string &line) {
@@ -110,6 +115,36 @@ class PlanReader {
     bool poison(const Words &words, const std::string &line) {
         if (words.size() != 2 || (words[1] != "on" && words[1] != "off")) return fail("poison on or poison off", quoted(line));
         plan_.poison = words[1] == "on";
+        return true;
+    }
+
+    bool misses(const Words &words, const std::string &line) {
+        constexpr std::array<const char *, 4> kModes = {"copy", "cpu", "auto", "frozen"};  // in the order of Misses
+        const auto mode = words.size() < 2 ? kModes.end() : std::find(kModes.begin(), kModes.end(), words[1]);
+        const bool has_way = words.size() == 3;
+        if (mode == kModes.end() || words.size() > 3 || (has_way && words[2] != "background" && words[2] != "settled")) {
+            return fail("misses copy|cpu|auto|frozen [background|settled]", quoted(line));
+        }
+        plan_.misses = static_cast<Misses>(mode - kModes.begin());
+        plan_.is_settled = has_way && words[2] == "settled";
+        return true;
+    }
+
+    bool device(const Words &words) {
+        PlannedDevice made;
+        long long slots = 0;
+        if (words.size() != 5) return fail("device NAME slots= budget= rail=", std::to_string(words.size() - 1) + " fields");
+        if (!plan_.groups.empty()) return fail("devices before groups", "a device");
+        if (plan_.devices.size() == kMaxDevices) return fail("at most 6 devices", "another");
+        made.name = words[1];
+        if (made.name == "CPU" || made.name == "auto") return fail("the name of a device other than the CPU", quoted(made.name));
+        if (plan_.find_device(made.name) != nullptr) return fail("each device once", quoted(made.name) + " again");
+        if (!number(words[2], "slots", 0, kMaxExperts, slots) || !bytes_or_auto(words[3], "budget", made.is_budget_auto, made.budget) ||
+            !bytes_or_auto(words[4], "rail", made.is_rail_auto, made.rail)) {
+            return false;
+        }
+        made.slots = static_cast<int>(slots);
+        plan_.devices.push_back(made);
         return true;
     }
 
@@ -165,6 +200,8 @@ class PlanReader {
             !number(words[4], "slots", 1, kMaxExperts, slots) || !number(words[5], "n_expert", 1, kMaxExperts, n_expert)) {
             return false;
         }
+        const bool is_known = made.device == "CPU" || (made.device == "auto" && !plan_.devices.empty()) || plan_.find_device(made.device) != nullptr;
+        if (!is_known) return fail("CPU, auto or a device that has a line of its own", "device " + quoted(made.device));
         if (slots > n_expert) return fail("at most n_expert slots", std::to_string(slots) + " slots for " + std::to_string(n_expert) + " experts");
         made.layer = static_cast<int>(layer);
         made.slots = static_cast<int>(slots);
@@ -186,10 +223,19 @@ class PlanReader {
         if (!place(words, made)) return false;
         made.group = static_cast<int>(plan_.groups.size()) - 1;
         const int index = static_cast<int>(plan_.tensors.size());
-        if (!plan_.by_name.emplace(made.name, index).second) return fail("each tensor once", quoted(made.name) + " again");
+        if (plan_.biases.count(made.name) != 0 || !plan_.by_name.emplace(made.name, index).second)
+            return fail("each tensor once", quoted(made.name) + " again");
         plan_.groups.back().tensors.push_back(index);
         plan_.tensors.push_back(made);
         return true;
+    }
+
+    bool bias(const Words &words, const std::string &line) {
+        if (words.size() != 2) return fail("bias NAME", quoted(line));
+        if (plan_.groups.empty()) return fail("a group before its biases", "a bias");
+        const int group = static_cast<int>(plan_.groups.size()) - 1;
+        const bool is_new = plan_.by_name.count(words[1]) == 0 && plan_.biases.emplace(words[1], group).second;
+        return is_new || fail("each tensor once", quoted(words[1]) + " again");
     }
 
     // Where the experts lie: all tensors have a file, or none has.
@@ -247,6 +293,11 @@ class PlanReader {
 const PlannedTensor *Plan::find(const char *name) const {
     const auto found = by_name.find(name);
     return found == by_name.end() ? nullptr : &tensors[static_cast<std::size_t>(found->second)];
+}
+
+const PlannedDevice *Plan::find_device(const std::string &name) const {
+    const auto found = std::find_if(devices.begin(), devices.end(), [&](const PlannedDevice &one) { return one.name == name; });
+    return found == devices.end() ? nullptr : &*found;
 }
 
 bool parse_plan(const char *text, std::size_t n_bytes, Plan &plan, std::string &error) {

@@ -5,6 +5,7 @@
 //   poison off                            on: free and evicted slots are filled with 0xFF (tests)
 //   group layer=0 pass=exps device=CPU slots=24 n_expert=128
 //   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736
+//   bias blk.0.ffn_gate_exps.bias         of an expert tensor of the group, [n, n_expert]: goes with it where it lies and where it is added
 //   off blk.9.ffn_gate_exps.weight REASON WORDS
 //
 // Where experts stay on disk, the files come first, memory has a line, and every tensor says where its experts lie:
@@ -14,6 +15,14 @@
 //   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736 file=0 offset=12288
 //
 // Either all tensors have a file or none has.
+//
+// Devices other than the CPU come before the groups that may use them. A group's device is CPU, one of these, or auto: the device on
+// which its layer's router lies. `slots` is the most an expert tensor gets there; 0 is none.
+//
+//   device CUDA0 slots=48 budget=auto rail=1073741824      bytes or auto; rail stays free on the device
+//   misses auto background                misses copy|cpu|auto|frozen [background|settled]
+//
+// settled: what was admitted is complete before the layer's next event begins (tests, and comparing with the reference pool).
 //
 // A group is the expert tensors of one layer that share a routing; its tensors follow it. slab is in bytes. Lines that begin
 // with # are comments. Whatever is not known here is rejected with the line it stands in.
@@ -44,6 +53,18 @@ struct PlannedFile {
     std::int64_t mtime_ns = 0;
 };
 
+// A device other than the CPU that may hold slots. Bytes.
+struct PlannedDevice {
+    std::string name;
+    int slots = 0;  // the most an expert tensor gets
+    bool is_budget_auto = true;
+    std::uint64_t budget = 0;
+    bool is_rail_auto = true;
+    std::uint64_t rail = 0;
+};
+
+enum class Misses { copy, cpu, automatic, frozen };
+
 // Memory for slots of experts that stay on disk, in bytes.
 struct PlannedMemory {
     bool is_budget_auto = true;  // what is available when slots are allocated
@@ -66,13 +87,19 @@ struct Plan {
     std::string policy = "decay";
     double decay = 0.97;
     bool poison = false;
+    Misses misses = Misses::copy;
+    bool is_settled = false;
     PlannedMemory memory;
+    std::vector<PlannedDevice> devices;
     std::vector<PlannedFile> files;
     std::vector<PlannedGroup> groups;
     std::vector<PlannedTensor> tensors;
     std::unordered_map<std::string, int> by_name;  // index in tensors
+    std::unordered_map<std::string, int> biases;   // group by name
 
     const PlannedTensor *find(const char *name) const;
+    // The line of a device; nullptr for one that has none.
+    const PlannedDevice *find_device(const std::string &name) const;
     // True: experts stay on disk and are read into slots. False: the loader puts them into host memory.
     bool reads_files() const { return !files.empty(); }
 };

@@ -8,6 +8,29 @@
 
 namespace slotpool {
 
+namespace {
+
+std::uint64_t next_serial() {
+    static std::atomic<std::uint64_t> serial{0};
+    return ++serial;
+}
+
+}  // namespace
+
+Session::Session(Plan made) : plan(std::move(made)), off_reasons_(plan.groups.size()), slots_(plan.groups.size(), -1) {
+    for (const PlannedGroup &group : plan.groups) devices_.push_back(group.device == "auto" ? "" : group.device);
+}
+
+std::string Session::device_of(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return devices_[static_cast<std::size_t>(group)];
+}
+
+void Session::set_device(int group, const std::string &device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    devices_[static_cast<std::size_t>(group)] = device;
+}
+
 std::shared_ptr<StoredTensor> Session::add(const abi::Tensor &weight, const abi::Buffer &buffer) {
     const PlannedTensor *planned = plan.find(weight.name);
     if (planned == nullptr || weight.data == nullptr) return nullptr;
@@ -25,13 +48,17 @@ std::shared_ptr<StoredTensor> Session::add(const abi::Tensor &weight, const abi:
     stored->base = static_cast<const std::uint8_t *>(weight.data);
     stored->slab_bytes = weight.nb[2];
     stored->buffer = &buffer;
-    static std::atomic<std::uint64_t> serial{0};
-    stored->serial = ++serial;
+    stored->serial = next_serial();
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto is_same = [&](const auto &tensor) { return tensor->planned == planned; };
     if (std::any_of(tensors_.begin(), tensors_.end(), is_same)) return nullptr;  // a second model under one plan stays stock
     tensors_.push_back(stored);
     return stored;
+}
+
+std::shared_ptr<StoredBias> Session::add_bias(const abi::Tensor &bias) const {
+    if (plan.biases.count(bias.name) == 0 || bias.data == nullptr || bias.type != abi::kTypeF32) return nullptr;
+    return std::make_shared<StoredBias>(StoredBias{bias, next_serial()});
 }
 
 void Session::forget(const abi::Buffer &buffer) {
@@ -77,12 +104,21 @@ void Session::switch_off(int group, const std::string &reason) {
 int Session::slots_of(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const int slots = slots_[static_cast<std::size_t>(group)];
-    return slots >= 0 ? slots : plan.groups[static_cast<std::size_t>(group)].slots;
+    if (slots >= 0) return slots;
+    const int planned = plan.groups[static_cast<std::size_t>(group)].slots;
+    const PlannedDevice *device = plan.find_device(devices_[static_cast<std::size_t>(group)]);
+    return device == nullptr ? planned : std::min(planned, device->slots);
 }
 
 void Session::set_slots(const std::vector<int> &slots) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (std::size_t group = 0; group < slots.size(); group++) slots_[group] = std::max(slots_[group], slots[group]);
+}
+
+void Session::set_slots(int group, int slots) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    int &known = slots_[static_cast<std::size_t>(group)];
+    known = std::max(known, slots);
 }
 
 std::uint64_t Session::reserve() const {

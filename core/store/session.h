@@ -36,6 +36,12 @@ struct StoredTensor {
     const std::uint8_t *slab(int expert) const { return base + static_cast<std::size_t>(expert) * slab_bytes; }
 };
 
+// A bias of an expert tensor in the store, [n, n_expert]: host memory, whole.
+struct StoredBias {
+    abi::Tensor tensor{};  // copy, as the loader made it
+    std::uint64_t serial = 0;
+};
+
 using StoredTensors = std::vector<std::shared_ptr<const StoredTensor>>;
 
 // The counters of one context, one entry per planned group.
@@ -46,11 +52,13 @@ struct ContextCounts {
 
 class Session : public std::enable_shared_from_this<Session> {
    public:
-    explicit Session(Plan made) : plan(std::move(made)), off_reasons_(plan.groups.size()), slots_(plan.groups.size(), -1) {}
+    explicit Session(Plan made);
 
     // Called by the loader, through our buffer, for each tensor that got its place. nullptr: not a planned tensor, or its
     // shape is not the planned one (then it stays an ordinary tensor, and the group's off_reason says why).
     std::shared_ptr<StoredTensor> add(const abi::Tensor &weight, const abi::Buffer &buffer);
+    // The same for a planned bias. nullptr: none.
+    std::shared_ptr<StoredBias> add_bias(const abi::Tensor &bias) const;
     void forget(const abi::Buffer &buffer);
 
     StoredTensors tensors_of(int group) const;
@@ -67,9 +75,13 @@ class Session : public std::enable_shared_from_this<Session> {
     // Why a planned group is not pooled after all; empty when it is.
     std::string off_reason(int group) const;
     void switch_off(int group, const std::string &reason);
+    // ggml's name of the device that has the group's slots; empty where the plan says auto and nobody has found it yet.
+    std::string device_of(int group) const;
+    void set_device(int group, const std::string &device);
     // The slots that a group really got, in the context that got the most of them; before any did, as planned.
     int slots_of(int group) const;
     void set_slots(const std::vector<int> &slots);
+    void set_slots(int group, int slots);
     // What will be taken before the slots are, over the plan's own number. Bytes.
     std::uint64_t reserve() const;
     void add_reserve(std::uint64_t bytes);
@@ -93,6 +105,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<std::shared_ptr<StoredTensor>> tensors_;
     std::vector<std::shared_ptr<ContextCounts>> contexts_;
     std::vector<std::string> off_reasons_;  // by group
+    std::vector<std::string> devices_;      // by group
     std::vector<int> slots_;                // by group
     std::uint64_t reserve_ = 0;
     std::atomic<std::uint64_t> taken_{0};

@@ -34,6 +34,7 @@ abi::Status init_tensor(abi::Buffer *buffer, abi::Tensor *tensor) {
     if (!context->session || tensor->view_src != nullptr) return abi::Status::success;
     try {
         if (auto stored = context->session->add(*tensor, *buffer)) context->stored[tensor->data] = std::move(stored);
+        if (auto bias = context->session->add_bias(*tensor)) context->biases[tensor->data] = std::move(bias);
     } catch (const std::bad_alloc &) {
         return abi::Status::alloc_failed;
     }
@@ -153,12 +154,20 @@ StoredTensor *stored_tensor(const abi::Tensor *weight) {
     return found == stored.end() ? nullptr : found->second.get();
 }
 
+const StoredBias *stored_bias(const abi::Tensor *bias) {
+    if (bias == nullptr || bias->buffer == nullptr || !is_store_type(bias->buffer->buft) || bias->buffer->context == nullptr) return nullptr;
+    if (bias->view_src != nullptr) return nullptr;
+    const auto &biases = context_of(bias->buffer)->biases;
+    const auto found = biases.find(bias->data);
+    return found == biases.end() ? nullptr : found->second.get();
+}
+
 abi::BufferTypeTable store_buffer_type_table() { return {type_name, alloc_buffer, alignment, nullptr, nullptr, is_host}; }
 
 abi::BufferTypeTable disk_buffer_type_table() { return {disk_type_name, disk_alloc_buffer, alignment, nullptr, nullptr, is_not_host}; }
 
 abi::Buffer *make_store_buffer(const abi::Api &api, abi::BufferType *type, std::uint8_t *base, std::size_t size, bool owns_memory) {
-    auto *context = new (std::nothrow) StoreBuffer{sessions::loading(), base, size, owns_memory, {}};
+    auto *context = new (std::nothrow) StoreBuffer{sessions::loading(), base, size, owns_memory, {}, {}};
     if (context == nullptr) return nullptr;
     abi::BufferTable table{};
     table.free_buffer = free_buffer;

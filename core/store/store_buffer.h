@@ -19,10 +19,14 @@ struct StoreBuffer {
     // by tensor data. Not in the tensor's own `extra` field: the CPU backend takes a weight with `extra` for a repacked one
     // and leaves its fast kernels
     std::unordered_map<const void *, std::shared_ptr<StoredTensor>> stored{};
+    std::unordered_map<const void *, std::shared_ptr<StoredBias>> biases{};
 };
 
 // The tensor's entry in the store, or nullptr when the tensor is not a planned expert tensor in a store buffer.
 StoredTensor *stored_tensor(const abi::Tensor *weight);
+
+// The same for a planned bias.
+const StoredBias *stored_bias(const abi::Tensor *bias);
 
 abi::BufferTypeTable store_buffer_type_table();
 abi::BufferTypeTable disk_buffer_type_table();

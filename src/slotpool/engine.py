@@ -9,8 +9,9 @@ import ctypes
 import os
 import re
 import signal
+import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,7 +21,7 @@ from typing import Any
 import llama_cpp
 
 from slotpool import native
-from slotpool.errors import SlotpoolError
+from slotpool.errors import SlotpoolError, printable, quoted
 
 _ERROR_LEVEL = 4
 _CONTINUED_LEVEL = 5
@@ -28,6 +29,7 @@ _callbacks: list[Any] = []
 """Log callbacks are kept for good: another thread of the engine may be inside one while it is being replaced."""
 _COMPUTE_BUFFER = re.compile(rb"(\S+) compute buffer size = +([0-9.]+) MiB")
 _HOST_BUFFER = re.compile(rb"CPU|_Host")
+_CONNECT_SECONDS = 5.0
 _DEVICE_TYPES = ("CPU", "GPU", "IGPU", "ACCEL", "META")
 
 
@@ -83,6 +85,50 @@ def devices() -> list[Device]:
     """The devices of the running ggml, in its order."""
     count = _function("ggml_backend_dev_count", ctypes.c_size_t)()
     return [_device(index) for index in range(count)]
+
+
+def offload_devices() -> list[str]:
+    """Names of the devices that the engine gives layers to when nobody says which: its GPUs. Backends have been loaded by then."""
+    return [device.name for device in devices() if device.type in ("GPU", "IGPU")]
+
+
+def add_rpc_servers(endpoints: Sequence[str]) -> None:
+    """Adds the devices of ggml RPC servers, `host:port` each, as llama.cpp's --rpc does; they become RPC0, RPC1...
+
+    Raises SlotpoolError for a server that cannot be reached (the engine would abort) and for an engine without RPC.
+    """
+    add = _rpc_function("ggml_backend_rpc_add_server", ctypes.c_void_p, ctypes.c_char_p) if endpoints else None
+    for endpoint in endpoints:
+        _check_reachable(endpoint)
+        assert add
+        registry = add(endpoint.encode())
+        if not registry:
+            raise SlotpoolError("expected an RPC server with devices, found one without", where=printable(endpoint))
+        _function("ggml_backend_register", None, ctypes.c_void_p)(registry)
+
+
+def _rpc_function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    registry = _function("ggml_backend_reg_by_name", ctypes.c_void_p, ctypes.c_char_p)(b"RPC")
+    find = _function("ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+    address = find(registry, name.encode()) if registry else None
+    if not address:
+        raise SlotpoolError(
+            "expected an engine with RPC, found one without",
+            where="--rpc",
+            do='Install it with CMAKE_ARGS="-DGGML_RPC=ON" pip install --force-reinstall llama-cpp-python.',
+        )
+    return ctypes.CFUNCTYPE(result, *arguments)(address)
+
+
+def _check_reachable(endpoint: str) -> None:
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise SlotpoolError(f'expected host:port of an RPC server, found "{quoted(endpoint)}"', where="--rpc")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        raise SlotpoolError(f"expected an RPC server at {printable(endpoint)}, found none: {reason}", where="--rpc") from error
 
 
 def abi_problem() -> str:

@@ -21,8 +21,8 @@ import llama_cpp
 from slotpool import engine, model, plan, pool_stats
 from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
 from slotpool.model import Model
-from slotpool.native import Session, available_memory
-from slotpool.plan import Plan, RamBudget, Slots
+from slotpool.native import GroupCounts, Session, available_memory
+from slotpool.plan import Group, OnePerDevice, Plan, RamBudget, Slots
 from slotpool.trace import TraceWriter
 from slotpool.trace.fingerprint import facts_of
 
@@ -73,7 +73,9 @@ class PooledLlama(llama_cpp.Llama):
     def close(self) -> None:
         """Frees context, model and slots. The counters go with them."""
         if hasattr(self, "_stack"):
-            super().close()
+            # the engine expected compute buffers for its own shapes, and says at the end that small batches took others
+            with nullcontext() if self.verbose else engine.captured_log():
+                super().close()
         session = getattr(self, "slotpool_session", None)
         if session is not None:
             if self._is_traced:
@@ -84,11 +86,16 @@ class PooledLlama(llama_cpp.Llama):
 
 def load(
     path: str | os.PathLike[str],
-    slots: Slots = "auto",
+    slots: Slots | Sequence[Slots] = "auto",
     *,
     policy: str = "default",
+    miss: str = "auto",
+    device: str | Sequence[str] | None = None,
+    device_budget: OnePerDevice = None,
+    rpc: Sequence[str] = (),
+    exact: bool = False,
     ram_budget: RamBudget = None,
-    rail: int | None = None,
+    rail: OnePerDevice = None,
     require_pool: bool = False,
     poison: bool = False,
     repack: bool = True,
@@ -97,8 +104,14 @@ def load(
 ) -> PooledLlama:
     """Loads a GGUF model with llama-cpp-python and a pool of `slots` slots per expert tensor.
 
-    `slots`: a number, `all`, 0 (off) or `auto`. `policy` is one of `plan.POLICIES`. With `ram_budget` (bytes, or `auto`) experts stay
-    on disk, and so they do where `auto` meets a model larger than memory; `rail` is the bytes of RAM that stay free.
+    `slots`: a number, `all`, 0 (off) or `auto`. `policy` is one of `plan.POLICIES`.
+    `device`: where slots are, ggml's name or names of devices; None is the devices that the engine gives layers to, and the CPU where
+    there are none. With several, a layer's slots are on its own device, and `slots`, `device_budget` and `rail` (bytes of a device for
+    slots, bytes that stay free) may be one value a device. Experts then stay in host memory, all layers go to the devices unless
+    `n_gpu_layers` says otherwise, and `miss` (one of `plan.MISSES`) says how misses are served; `exact` allows only the device's own
+    kernels for them. `rpc` adds the devices of RPC servers (`host:port`) first.
+    With `ram_budget` (bytes, or `auto`) experts stay on disk, and so they do where `auto` meets a model larger than memory and no
+    device; `rail` is then the bytes of RAM that stay free.
     `require_pool` makes it an error when nothing is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read
     shows (tests). `repack=False` keeps what is not pooled in the file's layout as well, so that plain and pooled runs go through the
     same kernels. `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
@@ -112,11 +125,17 @@ def load(
     facts = model.read(Path(os.fsdecode(path)))
     if facts.problems:
         raise SlotpoolError(facts.problems[0], where=printable(path), do="slotpool inspect lists all problems of the file.")
+    engine.add_rpc_servers(rpc)
+    devices = _devices(device, slots, ram_budget)
     made = plan.make(
         _as_overridden(facts, llama_options),
         slots,
         policy=policy,
         poison=poison,
+        devices=devices,
+        device_budget=device_budget,
+        misses=miss,
+        exact=exact,
         ram_budget=ram_budget,
         rail=rail,
         available=available_memory().smallest,
@@ -125,6 +144,8 @@ def load(
         raise _nothing_pooled(made.reason, path)
     for warning in made.warnings:
         warnings.warn(warning, stacklevel=2)
+    if made.devices:
+        llama_options = {"n_gpu_layers": -1} | llama_options
     if trace_path is None:
         llm = _construct(path, facts, made, repack, llama_options)
     else:
@@ -144,12 +165,33 @@ def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
         if llm.slotpool_plan.groups:
             raise SlotpoolError("expected an open model, found a closed one")
         return pool_stats.collect(llm.slotpool_plan, (), {})
+    counts = session.counts()
     off = {
-        tensor.name: session.off_reason(index) or ("" if session.is_stored(tensor.name) else _ELSEWHERE)
+        tensor.name: session.off_reason(index) or _why_elsewhere(group, counts[index], session.is_stored(tensor.name))
         for index, group in enumerate(llm.slotpool_plan.groups)
         for tensor in group.tensors
     }
-    return pool_stats.collect(llm.slotpool_plan, session.counts(), off, session.why_buffered())
+    return pool_stats.collect(llm.slotpool_plan, counts, off, session.why_buffered())
+
+
+def _why_elsewhere(group: Group, counts: GroupCounts, is_stored: bool) -> str:
+    if not is_stored:
+        return _ELSEWHERE
+    return "its layer lives on the CPU" if group.device == "auto" and counts.device == "CPU" else ""
+
+
+def _devices(device: str | Sequence[str] | None, slots: Slots | Sequence[Slots], ram_budget: RamBudget) -> list[str]:
+    """Names of the devices with slots; none is the CPU. SlotpoolError for one that the engine does not have."""
+    if device is None or device == "auto":
+        return [] if ram_budget is not None or slots == 0 else engine.offload_devices()
+    names = [device] if isinstance(device, str) else list(device)
+    if names == ["CPU"]:
+        return []
+    known = [one.name for one in engine.devices() if one.type != "ACCEL"]
+    for name in names:
+        if name not in known:
+            raise unknown("device", name, known, where="--device")
+    return names
 
 
 def _check_options(llama_options: dict[str, Any]) -> None:

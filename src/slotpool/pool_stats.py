@@ -102,7 +102,7 @@ def collect(plan: Plan, counts: Iterable[GroupCounts], off: Mapping[str, str], w
         hit_rate=_rate(total),
         bytes_copied=total.bytes_copied,
         bytes_saved=total.bytes_saved,
-        exact=True,  # hits and misses go through the CPU's kernels: the only pooled device so far
+        exact=all(_is_exact(group) for group in groups),
         served=_served(total),
         generation=_phase(generation),
         prompt=_phase(prompt),
@@ -114,6 +114,11 @@ def collect(plan: Plan, counts: Iterable[GroupCounts], off: Mapping[str, str], w
         layers=[_layer(group) for group in groups],
         tensors=tensors,
     )
+
+
+def _is_exact(group: GroupCounts) -> bool:
+    """Whether hits and misses went through the same kernels: the rows of other devices' pools that the CPU computed did not."""
+    return group.device == "CPU" or (group.generation + group.prompt).rows_cpu == 0
 
 
 def _rate(counts: PhaseCounts) -> float:
@@ -157,20 +162,22 @@ def _layer(group: GroupCounts) -> Layer:
 
 def _tensors(plan: Plan, counts: Sequence[GroupCounts], off: Mapping[str, str]) -> list[Tensor]:
     slots = [found.slots for found in counts] or [group.slots for group in plan.groups]
+    devices = [found.device or group.device for found, group in zip(counts, plan.groups, strict=False)] or [g.device for g in plan.groups]
     planned = [
-        _tensor(tensor.name, group, n_slots, plan.reads_files, off.get(tensor.name, ""))
-        for group, n_slots in zip(plan.groups, slots, strict=True)
+        _tensor(tensor.name, group, device, n_slots, plan.reads_files, off.get(tensor.name, ""))
+        for group, device, n_slots in zip(plan.groups, devices, slots, strict=True)
         for tensor in group.tensors
     ]
     return planned + [Tensor(name=one.tensor, state="off", reason=one.reason) for one in plan.off]
 
 
-def _tensor(name: str, group: Group, n_slots: int, is_on_disk: bool, off_reason: str) -> Tensor:
+def _tensor(name: str, group: Group, device: str, n_slots: int, is_on_disk: bool, off_reason: str) -> Tensor:
     if off_reason:
         return Tensor(name=name, state="off", reason=f"off: {off_reason}")
-    reason = f"slots on {group.device}"
+    reason = f"slots on {device}"
     if is_on_disk:
         reason = f"{reason}, experts on disk"
     if n_slots < group.slots:
-        reason = f"{reason}; {group.slots} were planned, {n_slots} fit the memory{'' if n_slots else ': every use is read from disk'}"
+        rest = ": every use is read from disk" if is_on_disk and not n_slots else ""
+        reason = f"{reason}; {group.slots} were planned, {n_slots} fit the memory{rest}"
     return Tensor(name=name, state=f"pooled {n_slots}/{group.n_expert}", reason=reason)

@@ -5,6 +5,7 @@ Knows no pool and no plan: the plain and the pooled run are made of the same cal
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
+from slotpool import engine as installed
 from testkit.engine_log import engine_log
 
 from .script import LOAD_MODES, Batch, Forget, Reserve, Setup, Step
@@ -37,7 +39,12 @@ class Model:
 
     def __init__(self, path: Path, setup: Setup) -> None:
         params = llama_cpp.llama_model_default_params()
-        params.n_gpu_layers = 0
+        params.n_gpu_layers = setup.n_gpu_layers
+        if setup.tensor_split:
+            shares = (ctypes.c_float * llama_cpp.llama_max_devices())(*setup.tensor_split)
+            params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
+        overrides = _overrides(setup)
+        params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p) if setup.placed else None
         params.load_mode = LOAD_MODES[setup.load_mode]
         params.use_extra_bufts = setup.repack
         with engine_log() as log:
@@ -168,6 +175,28 @@ def running(model: Model, setup: Setup, watch: Watch | None = None) -> Iterator[
         yield context
     finally:
         context.close()
+
+
+class _Override(ctypes.Structure):
+    """A llama_model_tensor_buft_override: a pattern and the buffer type of what it matches; the last has none."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("type", ctypes.c_void_p))
+
+
+def _overrides(setup: Setup) -> Any:
+    made = (_Override * (len(setup.placed) + 1))()
+    for override, (pattern, device) in zip(made, setup.placed, strict=False):
+        override.pattern, override.type = pattern.encode(), _buffer_type(device)
+    return made
+
+
+def _buffer_type(device: str) -> int:
+    by_name = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(installed.function_address("ggml_backend_dev_by_name"))
+    type_of = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(installed.function_address("ggml_backend_dev_buffer_type"))
+    found = by_name(device.encode())
+    if not found:
+        raise EngineError(f"expected a device of ggml's names, got {device!r}")
+    return int(type_of(found))
 
 
 def _eval_callback(setup: Setup, watch: Watch | None) -> Any:

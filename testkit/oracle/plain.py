@@ -6,13 +6,14 @@ are kept by (file, setup, steps).
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
+
+from testkit.chaos import Counters
+from testkit.chaos.process import here, process
 
 from .engine import Bits, Context, EngineError, Watch, loaded, running
 from .routing import Observer, Ubatch
@@ -23,14 +24,15 @@ _CPU_BUFFERS = frozenset({"CPU", "CPU_Mapped"})
 
 @dataclass
 class Oracle:
-    """Plain llama.cpp, to be used in a with block."""
+    """Plain llama.cpp, to be used in a with block. `chaos` puts chaos devices into its process: knobs by name, see testkit.chaos."""
 
+    chaos: Mapping[str, float] | None = None
     _logits: dict[tuple[Path, Setup, Steps], list[Bits]] = field(default_factory=dict)
     _routing: dict[tuple[Path, Setup, Steps], list[Ubatch]] = field(default_factory=dict)
     n_runs: int = 0
 
     def __post_init__(self) -> None:
-        self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        self._process = process(self.chaos)
 
     def logits(self, path: Path, setup: Setup, steps: Steps) -> list[Bits]:
         """Bits of one array per batch."""
@@ -51,6 +53,10 @@ class Oracle:
         """The most likely tokens after a prompt."""
         return self._process.submit(generate, path, setup, prompt, n_tokens).result()
 
+    def chaos_counters(self, device: int = 0) -> Counters:
+        """What the chaos device counted since the oracle's process began."""
+        return self._process.submit(chaos_counters, device).result()
+
     def forget(self, path: Path) -> None:
         """Drops what is known of a file that is about to go."""
         self._logits = {case: bits for case, bits in self._logits.items() if case[0] != path}
@@ -61,6 +67,14 @@ class Oracle:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._process.shutdown()
+
+
+def chaos_counters(device: int) -> Counters:
+    """In the oracle's process: the counters of a chaos device."""
+    devices = here()
+    if devices is None:
+        raise EngineError("expected an oracle with chaos devices, got a plain one")
+    return devices.counters(device)
 
 
 def run(path: Path, setup: Setup, steps: Steps) -> list[Bits]:
@@ -87,8 +101,9 @@ def generate(path: Path, setup: Setup, prompt: tuple[int, ...], n_tokens: int) -
 def _plain_context(path: Path, setup: Setup, watch: Watch | None = None) -> Iterator[Context]:
     """A context of the file. EngineError unless this is plain llama.cpp with its weights as the file has them (trap 16)."""
     with loaded(path, setup) as model:
-        if not setup.repack and not model.buffers <= _CPU_BUFFERS:
-            raise EngineError(f"expected the oracle's weights in {sorted(_CPU_BUFFERS)}, got {sorted(model.buffers)}")
+        allowed = _CPU_BUFFERS | {name for name in model.buffers if here() and name.startswith("CHAOS")}
+        if not setup.repack and not model.buffers <= allowed:
+            raise EngineError(f"expected the oracle's weights in {sorted(allowed)}, got {sorted(model.buffers)}")
         with running(model, setup, watch) as context:
             if "libslotpool" in Path("/proc/self/maps").read_text(errors="replace"):
                 raise EngineError("expected the oracle's process to be plain llama.cpp, found slotpool's core in it")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from slotpool import engine as installed
 
 Ids = NDArray[np.int32]
 """Expert ids of one event, [n_rows, k]: rows of the last layer are the ubatch's output rows only."""
@@ -62,7 +65,7 @@ class Observer:
             return place is not None
         if not self._seen or place in self._seen[-1]:
             self._seen.append({})
-        self._seen[-1][place] = _read_ids(_Tensor.from_address(_Tensor.from_address(node).src[2]))
+        self._seen[-1][place] = _read_ids(_Tensor.from_address(node).src[2])
         return True
 
     def ubatches(self) -> list[Ubatch]:
@@ -77,8 +80,17 @@ def _place_of(node: _Tensor) -> Place | None:
     return (int(match[1]), match[2].decode()) if match else None
 
 
-def _read_ids(view: _Tensor) -> Ids:
-    """The ids are a strided view: k columns of a row of all experts."""
+def _read_ids(address: int) -> Ids:
+    """The ids are a strided view, k columns of a row of all experts; of any device's memory."""
+    view = _Tensor.from_address(address)
     k, n_rows = view.ne[0], view.ne[1]
-    rows = [[ctypes.c_int32.from_address(view.data + row * view.nb[1] + j * view.nb[0]).value for j in range(k)] for row in range(n_rows)]
+    n_bytes = (n_rows - 1) * view.nb[1] + (k - 1) * view.nb[0] + 4 if k and n_rows else 0
+    got = (ctypes.c_uint8 * n_bytes)()
+    read = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+    read(installed.function_address("ggml_backend_tensor_get"))(address, ctypes.addressof(got), 0, n_bytes)
+    rows = [[int.from_bytes(got[at : at + 4], sys.byteorder, signed=True) for at in _offsets(view, row)] for row in range(n_rows)]
     return np.array(rows, np.int32).reshape(n_rows, k)
+
+
+def _offsets(view: _Tensor, row: int) -> list[int]:
+    return [row * view.nb[1] + j * view.nb[0] for j in range(view.ne[0])]

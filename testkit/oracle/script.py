@@ -58,6 +58,9 @@ class Setup:
     reuse_graphs: bool = True
     one_node_at_a_time: bool = False
     keeps_log: bool = False  # of decodes as well, with the splits of every graph (splits.py reads them)
+    n_gpu_layers: int = 0
+    tensor_split: tuple[float, ...] = ()  # shares of the devices, () as the engine likes
+    placed: tuple[tuple[str, str], ...] = ()  # (pattern of tensor names, device by ggml's name), as llama.cpp's -ot
 
 
 def batches(steps: Iterable[Step]) -> tuple[Batch, ...]:

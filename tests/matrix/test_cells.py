@@ -324,7 +324,7 @@ SPLITS = {
 
 def pool_splits(model: Pooled) -> list[list[str]]:
     """The nodes of every split of the pool's."""
-    return [split.ops for split in last_graph(model.first.log) if split.backend == "SLOTPOOL"]
+    return [split.ops for split in last_graph(model.first.log) if split.backend == "SLOTPOOL-CPU"]
 
 
 @pytest.mark.parametrize("n_tokens", TOKENS)

@@ -22,6 +22,7 @@ from slotpool.native import GroupCounts, Session, fit_slots
 
 ROOT = Path(__file__).parents[2]
 HEAD = "slotpool-plan 1\n"
+DEVICE = "device CUDA0 slots=4 budget=auto rail=auto\n"
 GROUP = "group layer=0 pass=exps device=CPU slots=4 n_expert=8\n"
 TENSOR = "tensor blk.0.ffn_up_exps.weight role=up slab=64\n"
 MEMORY = "memory budget=auto rail=auto reserve=0\n"
@@ -78,11 +79,11 @@ TWO_LAYERS = model_of(*(expert_tensor(layer, role, slab_bytes=96 + layer) for la
 @pytest.mark.parametrize("policy", plan.POLICIES)
 @pytest.mark.parametrize("poison", [False, True])
 def test_core_reads_back_every_group_that_was_planned(policy: str, poison: bool) -> None:
-    made = plan.make(TWO_LAYERS, 5, policy=policy, poison=poison, device="CUDA0")
+    made = plan.make(TWO_LAYERS, 5, policy=policy, poison=poison)
     found = groups_of(plan.to_text(made))
     assert [(group.layer, group.pass_, group.device, group.slots, group.n_expert, group.slab_bytes) for group in found] == [
-        (0, "exps", "CUDA0", 5, 8, 3 * 96),
-        (1, "exps", "CUDA0", 5, 8, 3 * 97),
+        (0, "exps", "CPU", 5, 8, 3 * 96),
+        (1, "exps", "CPU", 5, 8, 3 * 97),
     ]
 
 
@@ -262,6 +263,9 @@ def test_file_that_went_away_is_refused(tmp_path: Path) -> None:
 
 
 ACCEPTED = [
+    HEAD + DEVICE + DEVICE.replace("CUDA0", "CUDA1").replace("slots=4", "slots=0"),
+    HEAD + DEVICE.replace("budget=auto", f"budget={2**62}").replace("rail=auto", "rail=0"),
+    *(HEAD + f"misses {mode}{way}\n" for mode in ("copy", "cpu", "auto", "frozen") for way in ("", " background", " settled")),
     HEAD + MEMORY,
     HEAD + MEMORY.replace("auto", str(2**62)).replace("reserve=0", f"reserve={2**62}"),
     HEAD + FILE,
@@ -303,8 +307,8 @@ REJECTIONS = [
     ("\ufeff" + HEAD, 1, '"slotpool-plan 1"', "???"),
     ("slotpool-plan 2\n", 1, "plan version 1", '"2"'),
     ("slotpool-plan 1.0\n", 1, "plan version 1", '"1.0"'),
-    (HEAD + HEAD, 2, "a statement (policy, poison, memory, file, group, tensor, off)", "slotpool-plan"),
-    (HEAD + "\n# x\nGroup\n", 4, "a statement (policy, poison, memory, file, group, tensor, off)", '"Group"'),
+    (HEAD + HEAD, 2, "a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off)", "slotpool-plan"),
+    (HEAD + "\n# x\nGroup\n", 4, "a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off)", '"Group"'),
     (HEAD + "policy\n", 2, "policy lru or policy decay [DECAY]", "no name"),
     (HEAD + "policy lruk\n", 2, "policy lru or policy decay [DECAY]", "lruk"),
     (HEAD + "policy default\n", 2, "policy lru or policy decay [DECAY]", "default"),
@@ -321,6 +325,24 @@ REJECTIONS = [
     (HEAD + GROUP.replace("layer=", "LAYER="), 2, "layer=", '"LAYER=0"'),
     (HEAD + GROUP.replace("layer=0", "layer="), 2, "layer=", '"layer="'),
     (HEAD + GROUP.replace("pass=exps", "pass="), 2, "pass=", '"pass="'),
+    (HEAD + GROUP + "bias\n", 3, "bias NAME", "bias"),
+    (HEAD + "bias blk.0.ffn_up_exps.bias\n", 2, "a group before its biases", "a bias"),
+    (HEAD + GROUP + 2 * "bias blk.0.ffn_up_exps.bias\n", 4, "each tensor once", '"blk.0.ffn_up_exps.bias" again'),
+    (HEAD + "misses\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses"),
+    (HEAD + "misses copy cpu\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses copy cpu"),
+    (HEAD + "misses never\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses never"),
+    (HEAD + "misses cpu settled now\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses cpu settled now"),
+    (HEAD + "device CUDA0\n", 2, "device NAME slots= budget= rail=", "1 fields"),
+    (HEAD + GROUP + DEVICE, 3, "devices before groups", "a device"),
+    (HEAD + "".join(DEVICE.replace("0", str(i), 1) for i in range(7)), 8, "at most 6 devices", "another"),
+    (HEAD + DEVICE.replace("CUDA0", "CPU"), 2, "the name of a device other than the CPU", '"CPU"'),
+    (HEAD + DEVICE.replace("CUDA0", "auto"), 2, "the name of a device other than the CPU", '"auto"'),
+    (HEAD + DEVICE + DEVICE, 3, "each device once", '"CUDA0" again'),
+    (HEAD + DEVICE.replace("slots=4", "slots=-1"), 2, "slots from 0 to 65536", '"-1"'),
+    (HEAD + DEVICE.replace("budget=auto", "budget=x"), 2, f"budget {BYTES}", '"x"'),
+    (HEAD + DEVICE.replace("rail=auto", "rail=x"), 2, f"rail {BYTES}", '"x"'),
+    (HEAD + GROUP.replace("CPU", "CUDA0"), 2, "CPU, auto or a device that has a line of its own", 'device "CUDA0"'),
+    (HEAD + GROUP.replace("CPU", "auto"), 2, "CPU, auto or a device that has a line of its own", 'device "auto"'),
     (HEAD + GROUP.replace("device=CPU", "device="), 2, "device=", '"device="'),
     (HEAD + GROUP.replace("device=CPU", "on=CPU"), 2, "device=", '"on=CPU"'),
     (HEAD + GROUP.replace("layer=0", "layer=-1"), 2, "layer from 0 to 65536", '"-1"'),
@@ -466,7 +488,7 @@ def test_zero_byte_is_refused_with_its_line(text: str, line: int) -> None:
 
 def test_device_of_any_length_and_language_is_reported() -> None:
     device = "\u00fc" * 40  # the core keeps 63 bytes: the last character is cut
-    (group,) = groups_of(HEAD + GROUP.replace("CPU", device))
+    (group,) = groups_of(HEAD + DEVICE.replace("CUDA0", device) + GROUP.replace("CPU", device))
     assert group.device[:31] == device[:31]
 
 

@@ -68,12 +68,8 @@ def _request(prompt: str, n_tokens: int, slots: int) -> Request:
         ctx=None,
         threads=None,
         chat=False,
-        slots=slots,
-        policy="default",
-        ram_budget=None,
-        rail=None,
-        require_pool=True,
         repack=False,
+        pool={"slots": slots, "device": "CPU", "require_pool": True},
     )
 
 

@@ -33,6 +33,14 @@ def byte_size(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return None if value is None else parse_bytes(value, where=_place(param, ctx))
 
 
+def byte_sizes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | list[int] | None:
+    """The callback of an option that takes one size, or several with commas: one for each device."""
+    if value is None:
+        return None
+    sizes = [parse_bytes(one, where=_place(param, ctx)) for one in value.split(",")]
+    return sizes[0] if len(sizes) == 1 else sizes
+
+
 def _place(param: click.Parameter | None, ctx: click.Context | None) -> str:
     option = max(param.opts, key=len) if param and isinstance(param, click.Option) else ""
     return " ".join(part for part in (ctx.command_path if ctx else "", option) if part)

@@ -7,15 +7,20 @@ from typing import Any, TypeVar
 
 import click
 
-from slotpool.cli.parameters import byte_size
+from slotpool.cli.parameters import byte_size, byte_sizes
 from slotpool.errors import SlotpoolError, quoted
-from slotpool.plan import POLICIES, RamBudget, Slots
+from slotpool.plan import MISSES, POLICIES, RamBudget, Slots
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def parse_slots(value: str) -> Slots:
-    """`auto` and `all` as they are, a number as int. Raises SlotpoolError for anything else."""
+def parse_slots(value: str) -> Slots | list[Slots]:
+    """`auto` and `all` as they are, a number as int; several, one for each device, with commas. SlotpoolError for anything else."""
+    found = [_parse_one(one) for one in value.split(",")]
+    return found[0] if len(found) == 1 else found
+
+
+def _parse_one(value: str) -> Slots:
     if value in ("auto", "all"):
         return value
     if value.isascii() and value.isdigit() and len(value) < 19:
@@ -24,16 +29,16 @@ def parse_slots(value: str) -> Slots:
 
 
 def pool_options(default_slots: Slots) -> Callable[[_Command], _Command]:
-    """The pool options, given to the verb as `slots`, `policy`, `ram_budget`, `rail` and `require_pool`."""
+    """The pool options, given to the verb as the keywords of `slotpool.load` that they are."""
 
     def add(command: _Command) -> _Command:
         slots = click.option(
             "--slots",
-            metavar="auto|all|N",
+            metavar="auto|all|N[,N]",
             default=str(default_slots),
             show_default=True,
             callback=lambda _ctx, _param, value: parse_slots(value),
-            help="Slots per expert tensor; 0 is off, all is every expert.",
+            help="Slots per expert tensor; 0 is off, all is every expert. One number, or one for each device.",
         )
         policy = click.option("--policy", type=str, default="default", show_default=True, help=f"Who is evicted: {', '.join(POLICIES)}.")
         ram_budget = click.option(
@@ -43,12 +48,41 @@ def pool_options(default_slots: Slots) -> Callable[[_Command], _Command]:
             help="Experts stay on disk and are read into slots of so much RAM; auto is what is available.",
         )
         rail = click.option(
-            "--rail", metavar="BYTES", callback=byte_size, help="RAM that stays free.  [default: 2 % of what is available, at least 64MiB]"
+            "--rail",
+            metavar="BYTES[,BYTES]",
+            callback=byte_sizes,
+            help="Memory that stays free.  [default: 1GiB of a device; of RAM 2 % of what is available, at least 64MiB]",
+        )
+        miss = click.option("--miss", type=str, default="auto", show_default=True, help=f"How misses are served: {', '.join(MISSES)}.")
+        exact = click.option("--exact", is_flag=True, help="Only the device's own kernels compute, whatever --miss auto finds cheaper.")
+        device = click.option(
+            "--device",
+            metavar="NAME[,NAME]",
+            callback=lambda _ctx, _param, value: value and value.split(","),
+            help="Where slots are, by ggml's name (slotpool doctor lists them).  [default: the GPUs, or the CPU where there are none]",
+        )
+        device_budget = click.option(
+            "--device-budget", metavar="BYTES[,BYTES]", callback=byte_sizes, help="Bytes of a device for slots.  [default: what is free]"
+        )
+        rpc = click.option(
+            "--rpc",
+            metavar="HOST:PORT[,HOST:PORT]",
+            callback=lambda _ctx, _param, value: value.split(",") if value else [],
+            help="Add the devices of RPC servers.",
         )
         require = click.option("--require-pool", is_flag=True, help="Fail (exit code 1) when nothing is pooled.")
-        return slots(policy(ram_budget(rail(require(command)))))
+        return slots(miss(policy(device(device_budget(rpc(ram_budget(rail(exact(require(command))))))))))
 
     return add
+
+
+NAMES = ("slots", "miss", "policy", "device", "device_budget", "rpc", "ram_budget", "rail", "exact", "require_pool")
+"""The options by the names of `slotpool.load`'s keywords."""
+
+
+def taken(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes the pool's options out of `options`, as keywords of `slotpool.load`."""
+    return {name: options.pop(name) for name in NAMES}
 
 
 def _byte_size_or_auto(ctx: click.Context, param: click.Parameter, value: str | None) -> RamBudget:

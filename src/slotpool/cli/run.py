@@ -13,10 +13,9 @@ from typing import Any
 import click
 
 from slotpool.cli.output import json_option, print_json, print_note
-from slotpool.cli.pool_options import pool_options
+from slotpool.cli.pool_options import pool_options, taken
 from slotpool.errors import REFUSED, SlotpoolError, printable
 from slotpool.model import Model, read
-from slotpool.plan import RamBudget, Slots
 from slotpool.pool_stats import Stats
 
 MAX_TOKENS = 1 << 22
@@ -28,7 +27,7 @@ ENCODERS = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v
 
 @dataclass(frozen=True)
 class Request:
-    """What to run: a model, the pool's options, a prompt and how to go on from it."""
+    """What to run: a model, the pool's options as `slotpool.load` takes them, a prompt and how to go on from it."""
 
     model: Path
     prompt: str
@@ -38,12 +37,8 @@ class Request:
     ctx: int | None
     threads: int | None
     chat: bool
-    slots: Slots
-    policy: str
-    ram_budget: RamBudget
-    rail: int | None
-    require_pool: bool
     repack: bool
+    pool: dict[str, Any]
     trace: Path | None = None
 
 
@@ -71,7 +66,7 @@ def command(prompt: str | None, prompt_file: Path | None, as_json: bool, **optio
     """
     if not math.isfinite(options["temperature"]):
         raise SlotpoolError(f"expected a finite temperature, found {options['temperature']}", where="--temperature")
-    request = Request(prompt=_prompt(prompt, prompt_file), **options)
+    request = Request(prompt=_prompt(prompt, prompt_file), pool=taken(options), **options)
     document = run(request, stream=not as_json)
     if as_json:
         print_json(document)
@@ -93,12 +88,8 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
         warnings.simplefilter("always", UserWarning)
         llm = loading.load(
             request.model,
-            request.slots,
-            policy=request.policy,
-            ram_budget=request.ram_budget,
-            rail=request.rail,
-            require_pool=request.require_pool,
             repack=request.repack,
+            **request.pool,
             trace_path=request.trace,
             n_ctx=_ctx(facts, request.ctx),
             n_threads=request.threads,

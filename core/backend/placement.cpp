@@ -1,0 +1,61 @@
+#include "backend/placement.h"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "backend/registry.h"
+#include "store/session.h"
+
+namespace slotpool {
+namespace {
+
+using SupportsOp = bool (*)(abi::Device *, const abi::Tensor *);
+
+struct Devices {
+    std::mutex mutex;
+    std::map<abi::Device *, SupportsOp> own_answers;
+};
+
+// never destroyed: a device may be asked after our statics would be gone
+Devices &devices() {
+    static Devices *const the_devices = new Devices;
+    return *the_devices;
+}
+
+bool supports_op(abi::Device *device, const abi::Tensor *op) {
+    if (planned_in_question(op) != nullptr) return false;
+    SupportsOp own_answer = nullptr;
+    {
+        const std::lock_guard<std::mutex> lock(devices().mutex);
+        own_answer = devices().own_answers.at(device);
+    }
+    return own_answer(device, op);
+}
+
+}  // namespace
+
+const abi::Tensor *planned_in_question(const abi::Tensor *op) {
+    const bool is_matmul = op->op == op_mul_mat_id();
+    const bool is_addition = !is_matmul && std::strcmp(registry_api().op_name(op->op), "ADD_ID") == 0;
+    if (!is_matmul && !is_addition) return nullptr;
+    const abi::Tensor *weight = op->src[is_matmul ? 0 : 1];
+    const bool is_dummy = weight != nullptr && weight->buffer != nullptr && weight->buffer->context == nullptr && weight->buffer->size == 0 &&
+                          weight->buffer->usage != abi::kUsageWeights;
+    const auto session = is_dummy ? sessions::loading() : nullptr;
+    if (!session) return nullptr;
+    const bool is_planned = is_matmul ? session->plan.find(weight->name) != nullptr : session->plan.biases.count(weight->name) != 0;
+    return is_planned ? weight : nullptr;
+}
+
+void keep_experts_off(const Plan &plan) {
+    for (const PlannedDevice &planned : plan.devices) {
+        abi::Device *device = registry_api().dev_by_name(planned.name.c_str());
+        if (device == nullptr || planned.slots == 0) continue;
+        const std::lock_guard<std::mutex> lock(devices().mutex);
+        if (!devices().own_answers.emplace(device, device->iface.supports_op).second) continue;
+        device->iface.supports_op = supports_op;
+    }
+}
+
+}  // namespace slotpool

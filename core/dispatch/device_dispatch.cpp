@@ -1,0 +1,312 @@
+#include "dispatch/device_dispatch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "dispatch/backend_settings.h"
+#include "dispatch/device_allotment.h"
+#include "dispatch/pool_damage.h"
+#include "store/store_buffer.h"
+
+namespace slotpool {
+namespace {
+
+constexpr std::size_t kLeastIds = 4096;
+
+using Clock = std::chrono::steady_clock;
+
+double ns_since(Clock::time_point begin) { return std::chrono::duration<double, std::nano>(Clock::now() - begin).count(); }
+
+// the event's rows by expert, for experts that no pool has
+void sort_rows(const Routing &routing, EventRows &rows) {
+    rows.clear();
+    std::vector<std::int32_t> by_expert(routing.ids.size());
+    for (std::size_t row = 0; row < by_expert.size(); row++) by_expert[row] = static_cast<std::int32_t>(row);
+    const auto expert_of = [&](std::int32_t row) { return routing.ids[static_cast<std::size_t>(row)]; };
+    std::stable_sort(by_expert.begin(), by_expert.end(), [&](std::int32_t a, std::int32_t b) { return expert_of(a) < expert_of(b); });
+    rows.rows = by_expert;
+    for (std::size_t i = 0; i < by_expert.size(); i++) {
+        if (i == 0 || expert_of(by_expert[i]) != expert_of(by_expert[i - 1])) rows.experts.push_back({expert_of(by_expert[i]), i, 0});
+        rows.experts.back().n++;
+    }
+}
+
+bool are_in_range(const Routing &routing, std::int64_t n_expert) {
+    return std::all_of(routing.ids.begin(), routing.ids.end(), [&](std::int32_t id) { return id >= 0 && id < n_expert; });
+}
+
+}  // namespace
+
+DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
+    : engine_(engine),
+      api_(engine.api),
+      context_(context),
+      backend_(api_.dev_init(engine.device, nullptr)),
+      host_(api_),
+      graph_(api_, backend_),
+      copies_(api_, engine.device),
+      uploader_(std::make_unique<Uploader>(api_)) {}
+
+DeviceDispatch::~DeviceDispatch() {
+    pools_.clear();
+    uploader_.reset();
+    if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
+    if (backend_ != nullptr) api_.backend_free(backend_);
+}
+
+void DeviceDispatch::set_n_threads(int n_threads) {
+    set_backend_threads(api_, host_.backend(), n_threads);
+    set_backend_threads(api_, backend_, n_threads);
+}
+
+void DeviceDispatch::set_abort_callback(abi::AbortCallback callback, void *data) {
+    set_backend_abort(api_, host_.backend(), callback, data);
+    set_backend_abort(api_, backend_, callback, data);
+}
+
+// ---- a split ----
+
+abi::Status DeviceDispatch::compute(abi::Graph *graph) {
+    const abi::Status status = compute_nodes(graph);
+    const abi::Status flushed = status == abi::Status::success ? graph_.start() : status;
+    graph_.finish();  // whatever happened: nothing of ours may be computing when the scheduler goes on
+    return flushed;
+}
+
+abi::Status DeviceDispatch::compute_nodes(abi::Graph *graph) {
+    const int n_nodes = api_.graph_n_nodes(graph);
+    for (int i = 0; i < n_nodes; i++) {
+        abi::Tensor *node = api_.graph_node(graph, i);
+        const StoredTensor *stored = node->op == engine_.op_mul_mat_id ? stored_tensor(node->src[0]) : nullptr;
+        if (stored == nullptr) {
+            const abi::Status status = is_view_node(api_, node) ? abi::Status::success : add(*node);
+            if (status != abi::Status::success) return status;
+            continue;
+        }
+        ExpertChain chain = find_chain(api_, graph, i, engine_.op_mul_mat_id);
+        i += static_cast<int>(chain.nodes.size()) - 1;
+        if (const abi::Status status = serve(std::move(chain)); status != abi::Status::success) return status;
+    }
+    return abi::Status::success;
+}
+
+// A node that is no expert matmul. A bias that goes with its experts has a copy on the device.
+abi::Status DeviceDispatch::add(const abi::Tensor &node) {
+    abi::Tensor &copy = graph_.add(node);
+    const StoredBias *bias = stored_bias(node.src[1]);
+    if (bias != nullptr) copy.src[1] = copies_.of(*bias);
+    if (bias != nullptr && copy.src[1] == nullptr)
+        return fail("Expected memory for " + std::string(node.src[1]->name) + " on the device, found none");
+    return abi::Status::success;
+}
+
+abi::Status DeviceDispatch::flush() {
+    const abi::Status status = graph_.start();
+    graph_.finish();
+    return status;
+}
+
+// ---- a layer's experts ----
+
+abi::Status DeviceDispatch::serve(ExpertChain chain) {
+    context_.settle(chain.nodes.front().node);
+    if (const abi::Status status = flush(); status != abi::Status::success) return status;  // the ids may be among it
+    {
+        const Uploader::Pause pause(*uploader_);
+        routing_.read(api_, *chain.ids());
+    }
+    if (routing_.ids.empty()) return abi::Status::success;
+    DevicePool *pool = device_pool(chain.first());
+    if (pool != nullptr && routing_.n_used <= pool->n_slots()) return serve_pooled(chain, *pool);
+    if (!are_in_range(routing_, chain.first().shape.ne[2])) {
+        return fail("Expected expert ids below " + std::to_string(chain.first().shape.ne[2]) + " in " + chain.first().planned->name +
+                    ", found one outside. The router's output is damaged (NaN?): this request fails");
+    }
+    sort_rows(routing_, all_rows_);
+    return compute_rows(chain, nullptr, all_rows_);
+}
+
+abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &pool) {
+    if (pool.begins_event(chain.first(), routing_, context_.ubatch())) {
+        std::string error;
+        if (!pool.look_up(chain.first(), routing_, context_.ubatch(), context_.session()->plan.is_settled, error)) return fail(error);
+        pool.serve(plan_misses(pool), context_.phase(routing_.n_tokens));
+    }
+    for (const ChainNode &node : chain.nodes) {
+        if (node.stored != nullptr) pool.mark_served(*node.stored);
+    }
+    const abi::Status status = compute_rows(chain, &pool, pool.host_rows());
+    if (status != abi::Status::success) pool.forget_event();
+    return status;
+}
+
+MissPlan DeviceDispatch::plan_misses(const DevicePool &pool) const {
+    const Plan &plan = context_.session()->plan;
+    const int n_misses = pool.n_misses();
+    const bool is_generation = context_.phase(routing_.n_tokens) == Phase::generation;
+    // many rows an expert: a copy serves them all, and a CPU is no place for prompts
+    if (plan.misses == Misses::copy || (!is_generation && plan.misses != Misses::frozen)) return {n_misses, 0, false};
+    if (plan.misses == Misses::frozen) return {0, n_misses, true};
+    const auto bytes = static_cast<double>(pool.slab_bytes());
+    const MissCosts costs{uploader_->ns_per_byte() * bytes, host_ns_per_byte_.get() * bytes, device_ns_per_event_.get(), fetch_ns_per_event_.get()};
+    const int n_copied = plan.misses == Misses::cpu ? 0 : n_to_copy(costs, n_misses);
+    const int n_free = n_in_time(costs, n_misses - n_copied) - uploader_->n_later();
+    return {n_copied, plan.is_settled ? n_misses : std::max(0, n_free), false};
+}
+
+// Hits and copied misses on the device, the others on the CPU meanwhile; then the CPU's rows go where the node wants them.
+abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *pool, const EventRows &host_rows) {
+    if (!host_rows.empty() && chain.nodes.size() > 1 && !host_.can_compute(chain)) {
+        for (const ChainNode &node : chain.nodes) {
+            ExpertChain one;
+            one.nodes.push_back(node);
+            const bool is_other = node.stored == nullptr && !node.is_view;
+            if (const abi::Status status = is_other ? add(*node.node) : abi::Status::success; status != abi::Status::success) return status;
+            if (node.stored == nullptr) continue;
+            if (const abi::Status status = flush(); status != abi::Status::success) return status;
+            if (const abi::Status status = compute_rows(one, pool, host_rows); status != abi::Status::success) return status;
+        }
+        return flush();
+    }
+    const auto begin = Clock::now();
+    if (!host_rows.empty()) {
+        const Uploader::Pause pause(*uploader_);
+        host_.prepare(chain, routing_, host_rows);  // before the device begins: what it needs is complete now
+    }
+    double fetch_ns = ns_since(begin);
+    const bool has_device_rows = pool != nullptr && pool->has_device_rows();
+    abi::Status status = has_device_rows ? start_device(chain, *pool) : abi::Status::success;
+    if (status == abi::Status::success && !host_rows.empty()) {
+        const auto host_begin = Clock::now();
+        status = host_.compute();
+        if (chain.is_whole && pool != nullptr) {
+            host_ns_per_byte_.add(ns_since(host_begin) / (static_cast<double>(host_rows.experts.size()) * static_cast<double>(pool->slab_bytes())));
+        }
+    }
+    graph_.finish();
+    if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) device_ns_per_event_.add(ns_since(begin));
+    if (status == abi::Status::success && !host_rows.empty()) {
+        const Uploader::Pause pause(*uploader_);
+        const auto upload_begin = Clock::now();
+        upload_results(chain, host_rows);
+        fetch_ns += ns_since(upload_begin);
+        if (chain.is_whole) fetch_ns_per_event_.add(fetch_ns);
+    }
+    return status;
+}
+
+abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &pool) {
+    abi::Tensor *ids = slot_ids_on_device(*chain.ids(), pool.slot_ids());
+    if (ids == nullptr) return fail("Expected memory for " + std::to_string(pool.slot_ids().size()) + " slot ids on the device, found none");
+    for (const ChainNode &node : chain.nodes) {
+        if (node.is_view) continue;
+        if (node.stored == nullptr) {
+            if (const abi::Status status = add(*node.node); status != abi::Status::success) return status;
+            continue;
+        }
+        const auto index = static_cast<std::size_t>(pool.index_of(*node.stored));
+        if (pool.is_waiting(index)) {
+            if (const abi::Status status = graph_.start(); status != abi::Status::success) return status;
+            pool.wait(index);
+        }
+        abi::Tensor &matmul = graph_.add(*node.node);
+        matmul.src[0] = pool.slot_tensor(index);
+        matmul.src[2] = ids;
+    }
+    return graph_.start();
+}
+
+abi::Tensor *DeviceDispatch::slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids) {
+    const std::size_t bytes = slot_ids.size() * sizeof(std::int32_t);
+    if (ids_buffer_ == nullptr || api_.buffer_size(ids_buffer_) < bytes) {
+        if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
+        ids_buffer_ = api_.buft_alloc(api_.dev_buffer_type(engine_.device), std::max(bytes, kLeastIds));
+    }
+    if (ids_buffer_ == nullptr) return nullptr;
+    ids_ = abi::Tensor{};
+    ids_.type = abi::kTypeI32;
+    ids_.buffer = ids_buffer_;
+    ids_.ne[0] = ids.ne[0];
+    ids_.ne[1] = ids.ne[1];
+    ids_.ne[2] = ids_.ne[3] = 1;
+    ids_.nb[0] = sizeof(std::int32_t);
+    ids_.nb[1] = ids_.nb[0] * static_cast<std::size_t>(ids_.ne[0]);
+    ids_.nb[2] = ids_.nb[3] = bytes;
+    ids_.data = api_.buffer_base(ids_buffer_);
+    const Uploader::Pause pause(*uploader_);
+    api_.tensor_set(&ids_, slot_ids.data(), 0, bytes);
+    return &ids_;
+}
+
+// Rows that follow each other go in one copy.
+void DeviceDispatch::upload_results(const ExpertChain &chain, const EventRows &rows) {
+    abi::Tensor *result = chain.result();
+    const auto n = static_cast<std::size_t>(result->ne[0]);
+    std::vector<std::pair<std::size_t, std::size_t>> places;  // where a row goes, and which of ours it is
+    for (std::size_t i = 0; i < rows.rows.size(); i++) {
+        const auto token = static_cast<std::size_t>(rows.rows[i] / routing_.n_used);
+        const auto k = static_cast<std::size_t>(rows.rows[i] % routing_.n_used);
+        places.emplace_back(token * result->nb[2] + k * result->nb[1], i);
+    }
+    std::sort(places.begin(), places.end());
+    std::vector<float> run;
+    for (std::size_t first = 0, last = 0; first < places.size(); first = last) {
+        run.clear();
+        do {
+            const float *row = host_.result() + places[last].second * n;
+            run.insert(run.end(), row, row + n);
+            last++;
+        } while (last < places.size() && places[last].first == places[last - 1].first + n * sizeof(float));
+        api_.tensor_set(result, run.data(), places[first].first, run.size() * sizeof(float));
+    }
+}
+
+abi::Status DeviceDispatch::fail(const std::string &error) {
+    if (context_.session()) context_.session()->fail(error);
+    return abi::Status::failed;
+}
+
+// ---- pools ----
+
+DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
+    if (!context_.may_serve(stored)) return nullptr;
+    if (!has_pools_) make_pools();
+    const auto group = static_cast<std::size_t>(stored.planned->group);
+    // another model may have taken the place of the one that the pool was filled from
+    if (pools_[group] && !pools_[group]->holds(stored)) pools_[group].reset();
+    return pools_[group].get();
+}
+
+// All pools of the device at once, at the first compute: everything else that wants its memory is there by then.
+void DeviceDispatch::make_pools() {
+    Session &session = *context_.session();
+    has_pools_ = true;
+    pools_.resize(session.plan.groups.size());
+    const bool is_cpu = api_.dev_type(engine_.device) == abi::DeviceType::cpu;
+    const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(api_.dev_name(engine_.device));
+    const std::vector<int> slots = device_slots(api_, engine_.device, session, device_room(api_, engine_.device, planned).budget);
+    std::string error;
+    for (std::size_t group = 0; group < slots.size(); group++) {
+        if (slots[group] > 0 && !make_pool(group, slots[group], error)) session.switch_off(static_cast<int>(group), error);
+    }
+}
+
+bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {
+    pools_[group] =
+        DevicePool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), n_slots, *uploader_, context_.counts(group), error);
+    if (pools_[group]) context_.session()->set_slots(static_cast<int>(group), n_slots);
+    return pools_[group] != nullptr;
+}
+
+int DeviceDispatch::damage(std::size_t group, Damage damage) {
+    if (group >= pools_.size() || !pools_[group]) return 0;
+    DevicePool &pool = *pools_[group];
+    pool.settle();
+    if (damage == Damage::swapped_slots) return swap_used_slots(pool.pool());
+    const std::vector<int> used = used_slots(pool.pool());
+    for (const int slot : used) pool.slots().flip_bit(0, slot);
+    return static_cast<int>(used.size());
+}
+
+}  // namespace slotpool

@@ -1,0 +1,71 @@
+// Expert matmuls of pooled tensors on any device: hits are computed there from slots, misses are copied into slots first or computed by
+// the CPU from the store, both at the same time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dispatch/device_graph.h"
+#include "dispatch/device_pool.h"
+#include "dispatch/dispatch.h"
+#include "dispatch/expert_chain.h"
+#include "dispatch/host_ffn.h"
+#include "dispatch/miss_costs.h"
+#include "transfer/device_copies.h"
+#include "transfer/uploader.h"
+
+namespace slotpool {
+
+class DeviceDispatch final : public Dispatch {
+   public:
+    DeviceDispatch(const Engine &engine, Context &context);
+    ~DeviceDispatch() override;
+    DeviceDispatch(const DeviceDispatch &) = delete;
+    DeviceDispatch &operator=(const DeviceDispatch &) = delete;
+
+    bool is_ready() const { return backend_ != nullptr && host_.backend() != nullptr; }
+    abi::Status compute(abi::Graph *graph) override;
+    void set_n_threads(int n_threads) override;
+    void set_abort_callback(abi::AbortCallback callback, void *data) override;
+    int damage(std::size_t group, Damage damage) override;
+
+   private:
+    abi::Status compute_nodes(abi::Graph *graph);
+    abi::Status serve(ExpertChain chain);
+    abi::Status serve_pooled(const ExpertChain &chain, DevicePool &pool);
+    abi::Status compute_rows(const ExpertChain &chain, DevicePool *pool, const EventRows &host_rows);
+    abi::Status start_device(const ExpertChain &chain, DevicePool &pool);
+    void upload_results(const ExpertChain &chain, const EventRows &rows);
+    abi::Status add(const abi::Tensor &node);
+    abi::Status flush();
+    abi::Status fail(const std::string &error);
+
+    MissPlan plan_misses(const DevicePool &pool) const;
+    DevicePool *device_pool(const StoredTensor &stored);
+    void make_pools();
+    bool make_pool(std::size_t group, int n_slots, std::string &error);
+    abi::Tensor *slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids);
+
+    const Engine engine_;
+    const abi::Api &api_;
+    Context &context_;
+    abi::Backend *backend_;
+    HostFfn host_;
+    DeviceGraph graph_;
+    DeviceCopies copies_;
+    std::unique_ptr<Uploader> uploader_;
+    std::vector<std::unique_ptr<DevicePool>> pools_;  // by group
+    bool has_pools_ = false;
+
+    abi::Buffer *ids_buffer_ = nullptr;
+    abi::Tensor ids_{};
+    Routing routing_;
+    EventRows all_rows_;
+    RunningMean host_ns_per_byte_;
+    RunningMean device_ns_per_event_;
+    RunningMean fetch_ns_per_event_;
+};
+
+}  // namespace slotpool

@@ -1,0 +1,237 @@
+#include "dispatch/device_pool.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace slotpool {
+
+std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
+                                             Uploader &uploader, GroupCounts &counts, std::string &error) {
+    const StoredTensors tensors = session.tensors_of(group);
+    auto slots = DeviceSlots::allocate(api, device, tensors, n_slots, session.plan.poison, error);
+    if (!slots) return nullptr;
+    const PlannedGroup &planned = session.plan.groups[static_cast<std::size_t>(group)];
+    return std::unique_ptr<DevicePool>(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, uploader, counts));
+}
+
+DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
+                       Uploader &uploader, GroupCounts &counts)
+    : tensors_(tensors),
+      slots_(std::move(slots)),
+      pool_(group.n_expert, n_slots, make_policy(plan.policy, plan.decay, group.n_expert, n_slots)),
+      uploader_(uploader),
+      counts_(counts),
+      uploads_(static_cast<std::size_t>(n_slots) * tensors.size()),
+      is_later_(static_cast<std::size_t>(n_slots), false),
+      event_served_(tensors.size(), true),
+      slot_of_expert_(static_cast<std::size_t>(group.n_expert), kNone),
+      used_by_(static_cast<std::size_t>(n_slots), kNone),
+      order_(tensors.size()) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    for (const auto &tensor : tensors_) {
+        serials_.push_back(tensor->serial);
+        slab_bytes_ += tensor->slab_bytes;
+    }
+}
+
+DevicePool::~DevicePool() { settle(); }
+
+bool DevicePool::holds(const StoredTensor &stored) const {
+    const auto is_there = [](const auto &tensor) { return tensor->base != nullptr; };
+    return index_of(stored) >= 0 && std::all_of(tensors_.begin(), tensors_.end(), is_there);
+}
+
+int DevicePool::index_of(const StoredTensor &stored) const {
+    const auto found = std::find(serials_.begin(), serials_.end(), stored.serial);
+    return found == serials_.end() ? -1 : static_cast<int>(found - serials_.begin());
+}
+
+bool DevicePool::begins_event(const StoredTensor &stored, const Routing &routing, std::uint64_t ubatch) const {
+    return ubatch != event_ubatch_ || event_served_[static_cast<std::size_t>(index_of(stored))] || !(routing == event_);
+}
+
+void DevicePool::mark_served(const StoredTensor &stored) {
+    const auto index = static_cast<std::size_t>(index_of(stored));
+    event_served_[index] = true;
+    const auto place = std::find(order_.begin(), order_.end(), index);
+    std::rotate(order_.begin() + static_cast<std::ptrdiff_t>(n_asked_), place, place + 1);
+    n_asked_++;
+}
+
+// ---- what is on its way ----
+
+bool DevicePool::has_arrived(int slot) const {
+    for (std::size_t index = 0; index < tensors_.size(); index++) {
+        if (!upload(slot, index).is_done.load(std::memory_order_acquire)) return false;
+    }
+    return true;
+}
+
+void DevicePool::publish_arrived() {
+    const auto is_there = [this](int slot) {
+        if (!has_arrived(slot)) return false;
+        pool_.publish(slot);
+        if (is_later_[static_cast<std::size_t>(slot)]) uploader_.count_later(-1);
+        is_later_[static_cast<std::size_t>(slot)] = false;
+        return true;
+    };
+    on_their_way_.erase(std::remove_if(on_their_way_.begin(), on_their_way_.end(), is_there), on_their_way_.end());
+}
+
+void DevicePool::settle() {
+    for (const int slot : on_their_way_) {
+        for (std::size_t index = 0; index < tensors_.size(); index++) uploader_.wait(upload(slot, index));
+    }
+    publish_arrived();
+}
+
+bool DevicePool::is_waiting(std::size_t index) const {
+    return std::any_of(copied_.begin(), copied_.end(), [&](int slot) { return !upload(slot, index).is_done.load(std::memory_order_acquire); });
+}
+
+void DevicePool::wait(std::size_t index) {
+    for (const int slot : copied_) uploader_.wait(upload(slot, index));
+}
+
+// ---- the event ----
+
+bool DevicePool::look_up(const StoredTensor &stored, const Routing &routing, std::uint64_t ubatch, bool is_settled, std::string &error) {
+    is_settled ? settle() : publish_arrived();
+    event_ubatch_ = 0;
+    if (!pool_.look_up(routing.ids.data(), routing.ids.size(), lookups_)) {
+        error = "Expected expert ids from 0 to " + std::to_string(pool_.n_expert() - 1) + " in " + stored.planned->name +
+                ", found one outside. The router's output is damaged (NaN?): this request fails, the pool is unchanged";
+        return false;
+    }
+    event_ = routing;
+    event_ubatch_ = ubatch;
+    event_served_.assign(event_served_.size(), false);
+    n_asked_ = 0;
+    copied_.clear();
+    n_admitted_ = 0;
+    const auto is_miss = [](const Lookup &lookup) { return !lookup.is_hit; };
+    n_misses_ = static_cast<int>(std::count_if(lookups_.begin(), lookups_.end(), is_miss));
+    return true;
+}
+
+void DevicePool::serve(const MissPlan &plan, Phase phase) {
+    for (const Lookup &lookup : lookups_) slot_of_expert_[static_cast<std::size_t>(lookup.expert)] = lookup.is_hit ? lookup.slot : kNone;
+    const std::vector<Lookup *> ranked = n_misses_ == 0 ? std::vector<Lookup *>() : pool_.rank(lookups_);
+    for (Lookup *lookup : ranked) {
+        if (plan.is_frozen && !pool_.has_free_slot()) break;
+        if (static_cast<int>(copied_.size()) < plan.n_copied && pool_.admit(*lookup, false)) {
+            slot_of_expert_[static_cast<std::size_t>(lookup->expert)] = lookup->slot;
+            copied_.push_back(lookup->slot);
+        } else if (n_admitted_ < plan.n_admitted && pool_.admit(*lookup, true)) {
+            begin_copy_for_later(*lookup);
+            n_admitted_++;
+        }
+    }
+    begin_urgent_copies();
+    map_rows();
+    count(phase);
+}
+
+void DevicePool::begin_copy_for_later(const Lookup &lookup) {
+    slots_->poison(lookup.slot);
+    on_their_way_.push_back(lookup.slot);
+    is_later_[static_cast<std::size_t>(lookup.slot)] = true;
+    uploader_.count_later(1);
+    for (const std::size_t index : order_) {
+        Upload &one = upload(lookup.slot, index);
+        one.to = slots_->tensor(index);
+        one.offset = slots_->offset(index, lookup.slot);
+        one.from = tensors_[index]->slab(lookup.expert);
+        one.bytes = tensors_[index]->slab_bytes;
+        uploader_.submit(one, false);
+    }
+}
+
+// tensor by tensor: the first matmul of the layer begins when its slabs are there, not when all are
+void DevicePool::begin_urgent_copies() {
+    for (const int slot : copied_) {
+        slots_->poison(slot);
+        on_their_way_.push_back(slot);
+    }
+    for (const std::size_t index : order_) {
+        for (const int slot : copied_) {
+            Upload &one = upload(slot, index);
+            one.to = slots_->tensor(index);
+            one.offset = slots_->offset(index, slot);
+            one.from = tensors_[index]->slab(pool_.expert_in(slot));
+            one.bytes = tensors_[index]->slab_bytes;
+            uploader_.submit(one, true);
+        }
+    }
+}
+
+// ---- rows ----
+
+void DevicePool::map_rows() {
+    slot_ids_.resize(event_.ids.size());
+    std::size_t n_host = 0;
+    for (std::size_t row = 0; row < slot_ids_.size(); row++) {
+        slot_ids_[row] = slot_of_expert_[static_cast<std::size_t>(event_.ids[row])];
+        n_host += slot_ids_[row] == kNone ? 1 : 0;
+    }
+    n_device_rows_ = slot_ids_.size() - n_host;
+    map_host_rows();
+    if (n_host == 0 || n_device_rows_ == 0) return;
+    for (std::int64_t token = 0; token < event_.n_tokens; token++) give_idle_slots(token);
+}
+
+void DevicePool::map_host_rows() {
+    host_rows_.clear();
+    for (const Lookup &lookup : lookups_) {
+        if (slot_of_expert_[static_cast<std::size_t>(lookup.expert)] != kNone) continue;
+        const std::size_t begin = host_rows_.rows.size();
+        for (std::size_t row = 0; row < event_.ids.size(); row++) {
+            if (event_.ids[row] == lookup.expert) host_rows_.rows.push_back(static_cast<std::int32_t>(row));
+        }
+        host_rows_.experts.push_back({lookup.expert, begin, host_rows_.rows.size() - begin});
+    }
+}
+
+// The shape of a call is kept, so the device computes something for every row. What it computes for a row of the host is never used, but
+// kernels expect a token's experts to differ.
+void DevicePool::give_idle_slots(std::int64_t token) {
+    const auto begin = slot_ids_.begin() + static_cast<std::ptrdiff_t>(token * event_.n_used);
+    const auto end = begin + static_cast<std::ptrdiff_t>(event_.n_used);
+    std::fill(used_by_.begin(), used_by_.end(), 0);
+    std::for_each(begin, end, [&](std::int32_t slot) {
+        if (slot != kNone) used_by_[static_cast<std::size_t>(slot)] = 1;
+    });
+    int next = 0;
+    const auto is_idle = [&](int slot) { return used_by_[static_cast<std::size_t>(slot)] == 0 && !pool_.is_filling(slot); };
+    for (auto slot = begin; slot != end; ++slot) {
+        if (*slot != kNone) continue;
+        while (next < pool_.n_slots() && !is_idle(next)) next++;
+        if (next == pool_.n_slots()) {  // what is on its way arrives in a moment, and is as good as any
+            settle();
+            next = 0;
+            while (next < pool_.n_slots() && !is_idle(next)) next++;
+        }
+        *slot = next++;
+    }
+}
+
+void DevicePool::count(Phase phase) {
+    std::uint64_t hits = 0;
+    std::uint64_t rows_hit = 0;
+    for (const Lookup &lookup : lookups_) {
+        hits += lookup.is_hit ? 1 : 0;
+        rows_hit += lookup.is_hit ? static_cast<std::uint64_t>(lookup.n_rows) : 0;
+    }
+    PhaseCounts &counts = counts_.phase[static_cast<int>(phase)];
+    counts.events.add(1);
+    counts.lookups.add(lookups_.size());
+    counts.hits.add(hits);
+    counts.misses.add(lookups_.size() - hits);
+    counts.rows_hit.add(rows_hit);
+    counts.rows_copy.add(n_device_rows_ - rows_hit);
+    counts.rows_cpu.add(host_rows_.rows.size());
+    counts.bytes_copied.add((copied_.size() + static_cast<std::size_t>(n_admitted_)) * slab_bytes_);
+    counts.bytes_saved.add(hits * slab_bytes_);
+}
+
+}  // namespace slotpool

@@ -1,0 +1,110 @@
+// The pool of one group on a device, in one context: slot table, slots, copies on their way into them, and the event it is serving.
+//
+// A miss of an event is copied into a slot before it is used, or served by the host; of the latter some are admitted: copied for later,
+// in the background. A slot whose copy is not complete is no hit and no victim.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dispatch/event_rows.h"
+#include "dispatch/routing.h"
+#include "pool/pool.h"
+#include "stats/stats.h"
+#include "store/session.h"
+#include "transfer/device_slots.h"
+#include "transfer/uploader.h"
+
+namespace slotpool {
+
+// How the misses of an event are served.
+struct MissPlan {
+    int n_copied = 0;        // so many are copied before use, the most wanted first
+    int n_admitted = 0;      // of the others at most so many are copied for later, where the policy finds that it pays
+    bool is_frozen = false;  // only into free slots
+};
+
+class DevicePool {
+   public:
+    // nullptr when the device has no room; `error` says why.
+    static std::unique_ptr<DevicePool> make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
+                                            Uploader &uploader, GroupCounts &counts, std::string &error);
+    ~DevicePool();
+
+    bool holds(const StoredTensor &stored) const;
+    int index_of(const StoredTensor &stored) const;
+    const StoredTensors &tensors() const { return tensors_; }
+    int n_slots() const { return pool_.n_slots(); }
+    std::size_t slab_bytes() const { return slab_bytes_; }
+
+    // True when the next matmul of `stored` with this routing begins a new event.
+    bool begins_event(const StoredTensor &stored, const Routing &routing, std::uint64_t ubatch) const;
+    // Looks the event up: what has arrived is published first; with `is_settled` everything is waited for. False on an expert id outside
+    // the tensor: nothing is changed then.
+    bool look_up(const StoredTensor &stored, const Routing &routing, std::uint64_t ubatch, bool is_settled, std::string &error);
+    int n_misses() const { return n_misses_; }
+    // Takes slots for misses and begins to copy, tensors in the order in which the layer wanted them last time.
+    void serve(const MissPlan &plan, Phase phase);
+    void mark_served(const StoredTensor &stored);
+
+    // ---- the event that is being served ----
+    bool has_device_rows() const { return n_device_rows_ > 0; }
+    const EventRows &host_rows() const { return host_rows_; }
+    // Waits for the copies of tensor `index` that this event uses.
+    bool is_waiting(std::size_t index) const;
+    void wait(std::size_t index);
+    // The slot of every row; rows of the host have slots that no other row of their token has, and nobody copies into.
+    const std::vector<std::int32_t> &slot_ids() const { return slot_ids_; }
+    abi::Tensor *slot_tensor(std::size_t index) { return slots_->tensor(index); }
+
+    void forget_event() { event_ubatch_ = 0; }
+    // Waits for all copies and publishes them.
+    void settle();
+    Pool &pool() { return pool_; }
+    DeviceSlots &slots() { return *slots_; }
+
+   private:
+    DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
+               Uploader &uploader, GroupCounts &counts);
+    void publish_arrived();
+    Upload &upload(int slot, std::size_t index) { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
+    const Upload &upload(int slot, std::size_t index) const { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
+    bool has_arrived(int slot) const;
+    void begin_copy_for_later(const Lookup &lookup);
+    void begin_urgent_copies();
+    void map_rows();
+    void map_host_rows();
+    void give_idle_slots(std::int64_t token);
+    void count(Phase phase);
+
+    StoredTensors tensors_;
+    std::vector<std::uint64_t> serials_;
+    std::unique_ptr<DeviceSlots> slots_;
+    Pool pool_;
+    Uploader &uploader_;
+    GroupCounts &counts_;
+    std::size_t slab_bytes_ = 0;  // of all tensors of the group
+    std::deque<Upload> uploads_;  // by slot and tensor; addresses stay
+    std::vector<int> on_their_way_;
+    std::vector<bool> is_later_;  // by slot: its copy is for later
+
+    Routing event_;
+    std::vector<bool> event_served_;  // by tensor
+    std::uint64_t event_ubatch_ = 0;
+    int n_misses_ = 0;
+    std::vector<Lookup> lookups_;
+    std::vector<int> copied_;  // slots that this event waits for
+    int n_admitted_ = 0;
+    std::vector<std::int32_t> slot_of_expert_;  // of the event's experts; kNone: the host's
+    std::vector<std::int32_t> slot_ids_;
+    std::vector<std::int32_t> used_by_;  // by slot: the token it was last given to
+    EventRows host_rows_;
+    std::size_t n_device_rows_ = 0;
+    std::vector<std::size_t> order_;  // of the tensors, as the graph asked last
+    std::size_t n_asked_ = 0;
+};
+
+}  // namespace slotpool

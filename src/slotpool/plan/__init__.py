@@ -1,0 +1,41 @@
+"""A plan: which expert tensor gets how many slots on which device, where experts lie, and why the others get none.
+
+Decides nothing about speed: it takes a number of slots, or bytes, and writes down what follows. `to_text` is the plan file
+that the core reads (its format is stated in `core/plan/plan.h`).
+"""
+
+from slotpool.plan.facts import (
+    DECAY,
+    MISSES,
+    PASSES,
+    POLICIES,
+    Group,
+    Off,
+    OnePerDevice,
+    Plan,
+    PlannedDevice,
+    PlannedFile,
+    PlannedMemory,
+    RamBudget,
+    Slots,
+)
+from slotpool.plan.make import make
+from slotpool.plan.text import to_text
+
+__all__ = [
+    "DECAY",
+    "MISSES",
+    "PASSES",
+    "POLICIES",
+    "Group",
+    "Off",
+    "OnePerDevice",
+    "Plan",
+    "PlannedDevice",
+    "PlannedFile",
+    "PlannedMemory",
+    "RamBudget",
+    "Slots",
+    "make",
+    "to_text",
+]

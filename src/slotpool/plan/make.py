@@ -1,0 +1,126 @@
+"""Makes plans: chooses between slots in RAM over a disk, slots on devices, and none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from slotpool.errors import SlotpoolError, quoted, unknown
+from slotpool.model import Model
+from slotpool.plan.devices import on_devices
+from slotpool.plan.disk import fits, on_disk
+from slotpool.plan.facts import MISSES, POLICIES, OnePerDevice, Plan, RamBudget, Slots
+from slotpool.plan.slots import all_off, check_slots, few_slots, groups_of, wanted_slots
+
+_Value = TypeVar("_Value")
+_MAX_BYTES = 2**62
+"""What the core takes for a size."""
+_AUTO_OFF = "off: no device to pool on, and RAM suffices (slots would only double the memory)"
+
+
+def make(
+    model: Model,
+    slots: Slots | Sequence[Slots],
+    *,
+    policy: str = "default",
+    poison: bool = False,
+    devices: Sequence[str] = (),
+    device_budget: OnePerDevice = None,
+    misses: str = "auto",
+    exact: bool = False,
+    ram_budget: RamBudget = None,
+    rail: OnePerDevice = None,
+    available: int | None = None,
+) -> Plan:
+    """The plan that gives every expert tensor of `model` the same number of slots, at most as many as it has experts.
+
+    With `devices` (ggml's names, not the CPU) slots are there and experts in host memory; `slots`, `device_budget` and `rail` are one
+    value, or one for each device. With one device all layers have their slots on it; with several each layer on its own. `auto` is as
+    many slots as fit.
+    Without devices, `ram_budget` leaves experts on disk and `slots` is the most a tensor gets (`auto`: all its experts); the core scales
+    all down to what fits. Without both, `auto` is off where the weights and the rail fit into the `available` bytes (slots would only
+    double the memory), and means `ram_budget="auto"` where they do not.
+    `misses` is one of MISSES; `exact` forbids those whose rows another device's kernels compute. Budgets and rails are bytes; None is
+    what is free, and the default rail.
+
+    Raises SlotpoolError for slots that one token cannot use, a budget that cannot hold them, a file that is not what `model` was
+    read from, an unknown word or policy. Fewer slots than twice what a token uses is a warning, and so is a budget that will be cut.
+    """
+    _check_words(policy, misses, exact, bool(devices))
+    _check_bytes(device_budget, "--device-budget")
+    _check_bytes(rail, "--rail")
+    _check_bytes(ram_budget, "--ram-budget", ("auto",))
+    name = "decay" if policy == "default" else policy
+    if not model.experts:
+        return Plan(policy=name)
+    if devices:
+        if ram_budget is not None:
+            raise SlotpoolError(
+                "expected slots on a device or experts on disk, found both",
+                where="--device, --ram-budget",
+                do="Leave out --ram-budget to keep experts in host memory.",
+            )
+        served = "copy" if exact and misses == "auto" else misses
+        return on_devices(model, slots, devices, name, poison, served, device_budget, rail)
+    one: Slots = _one(cast(Any, slots), "--slots")
+    return _on_host(model, one, name, poison, misses, ram_budget, _one(rail, "--rail"), available)
+
+
+def _on_host(
+    model: Model,
+    slots: Slots,
+    policy: str,
+    poison: bool,
+    misses: str,
+    ram_budget: RamBudget,
+    rail: int | None,
+    available: int | None,
+) -> Plan:
+    wanted = wanted_slots(slots)
+    if ram_budget is not None or (slots == "auto" and not fits(model, rail, available)):
+        if misses in ("cpu", "frozen"):
+            raise SlotpoolError(
+                f"expected misses that are copied, since experts stay on disk, found {misses}", where="--miss", do="Try copy."
+            )
+        return on_disk(model, slots, policy, poison, ram_budget, rail, available)
+    warnings = _rail_unused(slots, rail)
+    if wanted == 0:
+        return all_off(model, policy, _AUTO_OFF if slots == "auto" else "off: 0 slots asked for", warnings)
+    check_slots(model, wanted)
+    made = Plan(groups=groups_of(model, wanted, "CPU"), policy=policy, poison=poison, warnings=warnings + few_slots(model, wanted))
+    return replace(made, misses="copy" if misses == "auto" else misses)
+
+
+def _one(value: _Value | Sequence[_Value], where: str) -> _Value:
+    values: list[_Value] = list(value) if isinstance(value, list | tuple) else [cast(_Value, value)]
+    if len(values) != 1:
+        raise SlotpoolError(
+            f"expected one value, since there is no device with slots, found {len(values)}", where=where, do="Try --device."
+        )
+    return values[0]
+
+
+def _check_words(policy: str, misses: str, exact: bool, has_devices: bool) -> None:
+    if policy not in POLICIES:
+        raise unknown("policy", str(policy), POLICIES, where="--policy")
+    if misses not in MISSES:
+        raise unknown("way to serve misses", str(misses), MISSES, where="--miss")
+    if exact and has_devices and misses in ("cpu", "frozen"):
+        raise SlotpoolError(
+            f"expected misses on the device's own kernels, found --miss {misses} with --exact", where="--exact", do="Try --miss copy."
+        )
+
+
+def _check_bytes(given: object, where: str, words: tuple[str, ...] = ()) -> None:
+    for value in given if isinstance(given, list | tuple) and not words else (given,):
+        is_bytes = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_BYTES
+        if value is not None and not is_bytes and value not in words:
+            expected = " or ".join(("a number of bytes", *words))
+            raise SlotpoolError(f"expected {expected}, found {quoted(repr(value))}", where=where)
+
+
+def _rail_unused(slots: Slots, rail: int | None) -> tuple[str, ...]:
+    if rail is None or slots == "auto":
+        return ()
+    return ("a rail has no effect without a RAM budget: the whole model is loaded",)
