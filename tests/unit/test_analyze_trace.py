@@ -120,6 +120,7 @@ def test_the_dip_after_a_topic_switch_is_where_it_is() -> None:
     assert dict(found.after)[256] == 1
     assert replay.dip([made], [], 0.5) is None
     assert replay.dip([made], [590], 0.5) is None  # too few tokens after it
+    assert replay.dip([made], [10], 0.5) is None  # and before it
 
 
 def test_heat_says_what_needs_no_order() -> None:
