@@ -16,7 +16,10 @@ std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *d
     auto slots = DeviceSlots::allocate(api, device, tensors, n_slots, session.plan.poison, error);
     if (!slots) return nullptr;
     const PlannedGroup &planned = session.plan.groups[static_cast<std::size_t>(group)];
-    return std::unique_ptr<DevicePool>(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, uploader, counts));
+    std::unique_ptr<DevicePool> made(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, uploader, counts));
+    // a context has one uploader: it tells contexts apart
+    if (session.recorder) made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &uploader);
+    return made;
 }
 
 DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
@@ -122,6 +125,7 @@ bool DevicePool::look_up(const StoredTensor &stored, const Routing &routing, std
 
 void DevicePool::serve(const MissPlan &plan, Phase phase) {
     phase_ = phase;
+    if (trace_) trace_->push(event_ubatch_, phase == Phase::prompt, event_.n_used, event_.ids);
     for (const Lookup &lookup : lookups_) slot_of_expert_[static_cast<std::size_t>(lookup.expert)] = lookup.is_hit ? lookup.slot : kNone;
     const std::vector<Lookup *> ranked = n_misses_ == 0 ? std::vector<Lookup *>() : pool_.rank(lookups_);
     for (Lookup *lookup : ranked) {

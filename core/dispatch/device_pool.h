@@ -92,8 +92,9 @@ class DevicePool {
     Pool pool_;
     Uploader &uploader_;
     GroupCounts &counts_;
-    std::size_t slab_bytes_ = 0;  // of all tensors of the group
-    std::deque<Upload> uploads_;  // by slot and tensor; addresses stay
+    std::shared_ptr<trace::Ring> trace_;  // nullptr: routing is not recorded
+    std::size_t slab_bytes_ = 0;          // of all tensors of the group
+    std::deque<Upload> uploads_;          // by slot and tensor; addresses stay
     std::vector<int> on_their_way_;
     std::vector<bool> is_later_;  // by slot: its copy is for later
 

@@ -19,7 +19,10 @@ std::unique_ptr<LayerPool> LayerPool::make(const abi::Api &api, abi::Device *dev
     const StoredTensors tensors = session.tensors_of(group);
     auto memory = SlotMemory::allocate(api, device, tensors, source, n_slots, session.plan.poison, error);
     if (!memory) return nullptr;
-    return std::unique_ptr<LayerPool>(new LayerPool(tensors, planned, n_slots, session.plan, source, std::move(memory), counts));
+    auto made = std::unique_ptr<LayerPool>(new LayerPool(tensors, planned, n_slots, session.plan, source, std::move(memory), counts));
+    // a context has one source of slabs: it tells contexts apart
+    if (session.recorder) made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &source);
+    return made;
 }
 
 LayerPool::LayerPool(const StoredTensors &tensors, const PlannedGroup &group, int n_slots, const Plan &plan, SlabSource &source,
@@ -66,6 +69,7 @@ bool LayerPool::serve(const StoredTensor &stored, const Routing &routing, std::u
                     ", found one outside. The router's output is damaged (NaN?): this request fails, the pool is unchanged";
             return false;
         }
+        if (trace_) trace_->push(ubatch, phase == Phase::prompt, routing.n_used, routing.ids);
         phase_ = phase;
         count();
         event_ubatch_ = ubatch;

@@ -8,6 +8,7 @@
 #include "dispatch/routing.h"
 #include "pool/pool.h"
 #include "store/session.h"
+#include "trace/ring.h"
 #include "transfer/slab_source.h"
 #include "transfer/slot_memory.h"
 
@@ -88,7 +89,8 @@ class LayerPool {
     std::unique_ptr<SlotMemory> memory_;
     Pool pool_;
     GroupCounts &counts_;
-    std::size_t slab_bytes_ = 0;  // of all tensors of the group
+    std::shared_ptr<trace::Ring> trace_;  // nullptr: routing is not recorded
+    std::size_t slab_bytes_ = 0;          // of all tensors of the group
 
     Routing event_;
     std::vector<bool> event_served_;  // by tensor: has it been handed out for this event

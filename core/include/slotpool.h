@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 4
+#define SLOTPOOL_INTERFACE 5
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -41,6 +41,11 @@ SLOTPOOL_API void slotpool_session_off_reason(int session, int group, char *text
 SLOTPOOL_API void slotpool_session_add_reserve(int session, uint64_t bytes);
 // Why experts on disk are not read directly; empty when they are, or are not on disk.
 SLOTPOOL_API void slotpool_session_why_buffered(int session, char *text, size_t size);
+
+// Records the routing of every pooled event from here on, appended to a trace file that has its header: before the first decode. 1, or 0
+// and why in `text`. The end of it writes the file's end, and is told once: 1, or 0 and why the file is not whole.
+SLOTPOOL_API int slotpool_session_trace(int session, const char *path, char *text, size_t size);
+SLOTPOOL_API int slotpool_session_end_trace(int session, uint64_t *n_events, uint64_t *n_dropped, char *text, size_t size);
 
 typedef struct {
     uint64_t events, lookups, hits, misses;
@@ -116,6 +121,18 @@ SLOTPOOL_API int slotpool_pool_pin(slotpool_pool *pool, int expert);
 SLOTPOOL_API void slotpool_pool_unpin(slotpool_pool *pool, int expert);
 // Replays n_events events of n_used ids each, published at once. Returns the hits, or -1 on an id out of range.
 SLOTPOOL_API int64_t slotpool_pool_replay(slotpool_pool *pool, const int32_t *ids, size_t n_events, size_t n_used);
+
+// ---- the trace recorder, for tests ----
+typedef struct slotpool_recorder slotpool_recorder;
+typedef struct slotpool_ring slotpool_ring;
+
+// NULL and why in `text`.
+SLOTPOOL_API slotpool_recorder *slotpool_recorder_start(const char *path, char *text, size_t size);
+SLOTPOOL_API slotpool_ring *slotpool_recorder_ring(slotpool_recorder *recorder, int layer, int is_chunk, int n_expert, const void *context);
+SLOTPOOL_API void slotpool_ring_push(slotpool_ring *ring, uint64_t ubatch, int is_prompt, int n_used, const int32_t *ids, size_t n_ids);
+SLOTPOOL_API void slotpool_ring_free(slotpool_ring *ring);
+// Frees the recorder as well. 1, or 0 and why the file is not whole.
+SLOTPOOL_API int slotpool_recorder_finish(slotpool_recorder *recorder, uint64_t *n_events, uint64_t *n_dropped, char *text, size_t size);
 
 // ---- files and reads in the background, for tests ----
 // Addresses, offsets and lengths are used as they are given. A file, and the memory of a read, must live until the read has ended.

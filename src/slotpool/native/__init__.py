@@ -3,11 +3,12 @@
 Knows no model, no plan and no engine; texts in, numbers out. Every other module calls these functions, never ctypes.
 """
 
-from slotpool.native import io, library, memory, pool, session
+from slotpool.native import io, library, memory, pool, recorder, session
 from slotpool.native.io import File, Read, Reader, ReadState
 from slotpool.native.library import CORE_PATH, INTERFACE, check_abi, check_abi_of, is_registered, last_error
 from slotpool.native.memory import AvailableMemory, available_memory, fit_slots
 from slotpool.native.pool import Lookup, Pool
+from slotpool.native.recorder import Recorder, Ring
 from slotpool.native.session import GROUP_COUNTERS, PHASE_COUNTERS, DeviceMemory, GroupCounts, PhaseCounts, Session, known_bytes
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "Read",
     "ReadState",
     "Reader",
+    "Recorder",
+    "Ring",
     "Session",
     "available_memory",
     "check_abi",
@@ -37,5 +40,6 @@ __all__ = [
     "library",
     "memory",
     "pool",
+    "recorder",
     "session",
 ]
