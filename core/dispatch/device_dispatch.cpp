@@ -65,10 +65,9 @@ void DeviceDispatch::set_abort_callback(abi::AbortCallback callback, void *data)
 // ---- a split ----
 
 abi::Status DeviceDispatch::compute(abi::Graph *graph) {
+    const DeviceGraph::Finished at_the_end(graph_);  // nothing of ours may be computing when the scheduler goes on
     const abi::Status status = compute_nodes(graph);
-    const abi::Status flushed = status == abi::Status::success ? graph_.start() : status;
-    graph_.finish();  // whatever happened: nothing of ours may be computing when the scheduler goes on
-    return flushed;
+    return status == abi::Status::success ? graph_.start() : status;
 }
 
 abi::Status DeviceDispatch::compute_nodes(abi::Graph *graph) {
@@ -297,15 +296,29 @@ void DeviceDispatch::make_pools() {
     has_pools_ = true;
     pools_.resize(session.plan.groups.size());
     const bool is_cpu = api_.dev_type(engine_.device) == abi::DeviceType::cpu;
-    const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(api_.dev_name(engine_.device));
+    const std::string name = is_cpu ? "CPU" : api_.dev_name(engine_.device);
+    const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(name);
     const DeviceRoom room = device_room(api_, engine_.device, planned);
-    page_device_ = session.page.find_device(is_cpu ? "CPU" : api_.dev_name(engine_.device));
+    page_device_ = session.page.find_device(name);
     if (page_device_ >= 0) session.page.set_device(page_device_, room.budget, room.free);
     const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
-    std::string error;
     for (std::size_t group = 0; group < slots.size(); group++) {
-        if (slots[group] > 0 && !make_pool(group, slots[group], error)) session.switch_off(static_cast<int>(group), error);
+        const auto number = static_cast<int>(group);
+        if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
+        std::string reason = why_too_few(session.plan.groups[group], slots[group], name, room);
+        if (reason.empty() && make_pool(group, slots[group], reason)) continue;
+        session.switch_off(number, reason);
+        session.set_slots(number, 0);  // graphs that are built from now on take the stock path
     }
+}
+
+// A pool that one token does not fit into serves nothing.
+std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const std::string &name, const DeviceRoom &room) const {
+    const auto n_used = static_cast<int>(std::min<std::int64_t>(routing_.n_used, group.n_expert));
+    if (n_slots >= n_used) return {};
+    return std::to_string(n_slots) + " slots fit the budget of " + name + " (" + std::to_string(room.budget) +
+           " bytes: " + std::to_string(room.free) + " free less a rail of " + std::to_string(room.rail) + "), one token uses " +
+           std::to_string(n_used);
 }
 
 bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {
