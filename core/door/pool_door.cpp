@@ -27,12 +27,11 @@ bool run_event(slotpool_pool &handle, Ask ask, const std::int32_t *ids, std::siz
     return true;
 }
 
+slotpool_lookup copied(const Lookup &from) { return {from.expert, from.slot, from.evicted, from.n_rows, from.is_hit ? 1 : 0}; }
+
 int run_and_copy(slotpool_pool &handle, Ask ask, const std::int32_t *ids, std::size_t n_ids, bool publish, slotpool_lookup *out, int capacity) {
     if (!run_event(handle, ask, ids, n_ids, publish)) return -1;
-    for (std::size_t i = 0; i < handle.lookups.size() && static_cast<int>(i) < capacity; i++) {
-        const Lookup &from = handle.lookups[i];
-        out[i] = {from.expert, from.slot, from.evicted, from.n_rows, from.is_hit ? 1 : 0};
-    }
+    for (std::size_t i = 0; i < handle.lookups.size() && static_cast<int>(i) < capacity; i++) out[i] = copied(handle.lookups[i]);
     return static_cast<int>(handle.lookups.size());
 }
 
@@ -52,7 +51,29 @@ int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, i
 }
 
 int slotpool_pool_pass(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity) {
-    return run_and_copy(*pool, &Pool::pass, ids, n_ids, publish != 0, out, capacity);
+    const int n_found = run_and_copy(*pool, &Pool::pass, ids, n_ids, publish != 0, out, capacity);
+    if (n_found >= 0) pool->lookups.clear();  // what passes is not admitted afterwards
+    return n_found;
+}
+
+int slotpool_pool_look_up(slotpool_pool *pool, const int32_t *ids, size_t n_ids, slotpool_lookup *out, int capacity) {
+    return run_and_copy(*pool, &Pool::look_up, ids, n_ids, false, out, capacity);
+}
+
+int slotpool_pool_rank(slotpool_pool *pool, int32_t *experts, int capacity) {
+    const std::vector<Lookup *> &ranked = pool->pool.rank(pool->lookups);
+    for (std::size_t i = 0; i < ranked.size() && static_cast<int>(i) < capacity; i++) experts[i] = ranked[i]->expert;
+    return static_cast<int>(ranked.size());
+}
+
+int slotpool_pool_admit(slotpool_pool *pool, int expert, int may_refuse, int publish, slotpool_lookup *out) {
+    for (Lookup &lookup : pool->lookups) {
+        if (lookup.expert != expert || lookup.is_hit || !pool->pool.admit(lookup, may_refuse != 0)) continue;
+        if (publish != 0) pool->pool.publish(lookup.slot);
+        *out = copied(lookup);
+        return 1;
+    }
+    return 0;
 }
 
 int slotpool_pool_find(const slotpool_pool *pool, int expert) { return has_expert(pool, expert) ? pool->pool.find(expert) : kNone; }

@@ -87,6 +87,12 @@ SLOTPOOL_API void slotpool_pool_free(slotpool_pool *pool);
 SLOTPOOL_API int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity);
 // The same for an event that is too large for the slots: it evicts nobody.
 SLOTPOOL_API int slotpool_pool_pass(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity);
+// An event in two halves: who is a hit and who a miss, no slot taken; then, until the next event, the misses that the caller chooses.
+SLOTPOOL_API int slotpool_pool_look_up(slotpool_pool *pool, const int32_t *ids, size_t n_ids, slotpool_lookup *out, int capacity);
+// The misses of the last event without a slot, the most wanted first. Returns their number (at most `capacity` are written).
+SLOTPOOL_API int slotpool_pool_rank(slotpool_pool *pool, int32_t *experts, int capacity);
+// A slot for a miss of the last event: 1 and the lookup; 0 when the policy refused, no slot could be taken, or it is no such miss.
+SLOTPOOL_API int slotpool_pool_admit(slotpool_pool *pool, int expert, int may_refuse, int publish, slotpool_lookup *out);
 SLOTPOOL_API int slotpool_pool_find(const slotpool_pool *pool, int expert);
 SLOTPOOL_API void slotpool_pool_publish(slotpool_pool *pool, int slot);
 SLOTPOOL_API void slotpool_pool_abandon(slotpool_pool *pool, int slot);

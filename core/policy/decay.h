@@ -18,6 +18,8 @@ class Decay final : public Policy {
     void admitted(int expert, int slot) override;
     void evicted(int expert, int slot) override;
     int victim(const PoolView &view) const override;
+    double worth(int expert) const override { return score_[static_cast<std::size_t>(expert)]; }
+    bool refuses(int candidate, int victim) const override { return worth(candidate) <= worth(victim); }
 
    private:
     struct Entry {

@@ -30,6 +30,10 @@ class Policy {
     virtual void evicted(int expert, int slot) = 0;
     // The slot to take, or kNone when no slot is a victim. Never changes the policy.
     virtual int victim(const PoolView &view) const = 0;
+    // What an expert is worth to the pool, with a slot or without; only the order of two numbers of one event means something.
+    virtual double worth(int) const { return 0.0; }
+    // Whether a miss had better stay without a slot than take the victim's: asked only where misses can be served without one.
+    virtual bool refuses(int, int) const { return false; }
 };
 
 // `name` is "lru" or "decay" (frequency decayed by `decay` per event). nullptr for an unknown name.

@@ -32,26 +32,46 @@ bool Pool::pass(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> 
 }
 
 void Pool::fill_free_slots(std::vector<Lookup> &lookups) {
-    candidates_.clear();
-    for (Lookup &lookup : lookups) {
-        if (!lookup.is_hit) candidates_.push_back(&lookup);
-    }
+    list_misses(lookups);
     std::stable_sort(candidates_.begin(), candidates_.end(), [](const Lookup *a, const Lookup *b) { return a->n_rows > b->n_rows; });
     for (Lookup *lookup : candidates_) {
-        if (!free_.empty()) admit(*lookup);
+        if (!free_.empty()) admit(*lookup, false);
     }
 }
 
 bool Pool::event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out) {
+    if (!look_up(ids, n_ids, out)) return false;
+    for (Lookup &lookup : out) {
+        if (!lookup.is_hit) admit(lookup, false);
+    }
+    return true;
+}
+
+bool Pool::look_up(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out) {
     if (!are_in_range(ids, n_ids)) return false;
+    candidates_.reserve(std::min(n_ids, experts_.size()));
     event_++;
     policy_->begin_event();
     collect(ids, n_ids, out);
     tell(out);
-    for (Lookup &lookup : out) {
-        if (!lookup.is_hit) admit(lookup);
-    }
     return true;
+}
+
+const std::vector<Lookup *> &Pool::rank(std::vector<Lookup> &lookups) {
+    list_misses(lookups);
+    std::stable_sort(candidates_.begin(), candidates_.end(), [this](const Lookup *a, const Lookup *b) {
+        const double worth_a = policy_->worth(a->expert);
+        const double worth_b = policy_->worth(b->expert);
+        return worth_a != worth_b ? worth_a > worth_b : a->n_rows > b->n_rows;
+    });
+    return candidates_;
+}
+
+void Pool::list_misses(std::vector<Lookup> &lookups) {
+    candidates_.clear();
+    for (Lookup &lookup : lookups) {
+        if (!lookup.is_hit && expert(lookup.expert).slot == kNone) candidates_.push_back(&lookup);
+    }
 }
 
 void Pool::tell(const std::vector<Lookup> &lookups) {
@@ -78,10 +98,10 @@ void Pool::collect(const std::int32_t *ids, std::size_t n_ids, std::vector<Looku
     }
 }
 
-void Pool::admit(Lookup &lookup) {
-    if (expert(lookup.expert).slot != kNone) return;  // on its way already: not a hit, not admitted twice
-    const int index = take_slot(lookup);
-    if (index == kNone) return;
+bool Pool::admit(Lookup &lookup, bool may_refuse) {
+    if (expert(lookup.expert).slot != kNone) return false;  // on its way already: not a hit, not admitted twice
+    const int index = take_slot(lookup, may_refuse);
+    if (index == kNone) return false;
     Slot &taken = slot(index);
     taken.expert = lookup.expert;
     taken.is_filling = true;
@@ -89,12 +109,14 @@ void Pool::admit(Lookup &lookup) {
     expert(lookup.expert).slot = index;
     lookup.slot = index;
     policy_->admitted(lookup.expert, index);
+    return true;
 }
 
-int Pool::take_slot(Lookup &lookup) {
+int Pool::take_slot(Lookup &lookup, bool may_refuse) {
+    lookup.evicted = kNone;
     if (free_.empty()) {
         const int victim = policy_->victim(*this);
-        if (victim == kNone) return kNone;
+        if (victim == kNone || (may_refuse && policy_->refuses(lookup.expert, expert_in(victim)))) return kNone;
         lookup.evicted = slot(victim).expert;
         release(victim);
     }

@@ -5,7 +5,8 @@
 //
 // The order within an event is part of the specification (slotpool.policies.reference is its model): every distinct
 // expert is looked up against the table as the event found it, in order of first appearance; the policy hears of all of
-// them, then of the hits; then misses are admitted in order of appearance, into the lowest free slot first.
+// them, then of the hits; then misses are admitted in order of appearance, into the lowest free slot first. A caller that
+// can serve misses without a slot takes the two halves apart: look_up(), then admit() for the misses of its choice.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,15 @@ class Pool final : public PoolView {
     // Looks up the experts of one event and takes slots for the misses; those slots are being filled until publish().
     // `ids` has n_ids rows. Returns false, and changes nothing, when an id is outside [0, n_expert).
     bool event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
+    // The first half of event(): who is a hit and who a miss; recency and policy are told, no slot is taken.
+    bool look_up(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
+    // The misses of look_up() without a slot, the most wanted first: by the policy's worth, of equals the one with more rows, then
+    // the first to appear. Valid until the next call of look_up(), event(), pass() or rank(), as long as `lookups` is not resized.
+    const std::vector<Lookup *> &rank(std::vector<Lookup> &lookups);
+    // Takes a slot for a miss of look_up(), until the next event. With `may_refuse` the policy may find that the victim is worth at
+    // least as much; it is not asked while a slot is free. False, and nothing changes: refused, no slot can be taken, or the expert
+    // has one already (filled or on its way).
+    bool admit(Lookup &lookup, bool may_refuse);
     // An event too large for the slots: it evicts nobody. While slots are free it is an event like any other, and its misses with
     // the most rows take them (of equals the first to appear); with no slot free nothing is touched, recency and policy included.
     bool pass(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
@@ -73,8 +83,8 @@ class Pool final : public PoolView {
     void collect(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
     void tell(const std::vector<Lookup> &lookups);
     void fill_free_slots(std::vector<Lookup> &lookups);
-    void admit(Lookup &lookup);
-    int take_slot(Lookup &lookup);
+    void list_misses(std::vector<Lookup> &lookups);
+    int take_slot(Lookup &lookup, bool may_refuse);
     void release(int index);
 
     int n_expert_;

@@ -66,6 +66,40 @@ class PoolMachine(RuleBasedStateMachine):
         if not publish:
             self.filling.update(lookup.slot for lookup in found if lookup.slot != NONE and not lookup.is_hit)
 
+    @rule(data=st.data(), n_admitted=st.integers(0, 9), may_refuse=st.booleans(), publish=st.booleans())
+    def event_in_two_halves(self, data: Any, n_admitted: int, may_refuse: bool, publish: bool) -> None:
+        ids = data.draw(st.lists(self.experts(), max_size=30), label="ids")
+        before = [self.core.find(expert) for expert in range(self.n_expert)]
+        found = self.reference.look_up(ids)
+        assert [astuple(lookup) for lookup in self.core.look_up(ids)] == [astuple(lookup) for lookup in found]
+        for lookup in found:
+            self.check_lookup(lookup, ids, before)
+        ranked = self.reference.rank()
+        assert self.core.rank() == ranked
+        assert all(lookup.slot == NONE or lookup.is_hit for lookup in found), "looking up took a slot"
+        assert set(ranked) <= {lookup.expert for lookup in found if not lookup.is_hit}
+        for expert in ranked[:n_admitted]:
+            self.admit(expert, ids, before, may_refuse, publish)
+
+    @rule(data=st.data(), may_refuse=st.booleans(), publish=st.booleans())
+    def admit_anybody(self, data: Any, may_refuse: bool, publish: bool) -> None:
+        self.admit(data.draw(self.experts()), None, [], may_refuse, publish)
+
+    def admit(self, expert: int, ids: list[int] | None, before: list[int], may_refuse: bool, publish: bool) -> None:
+        held = [self.core.find(one) for one in range(self.n_expert)]
+        admitted = self.reference.admit(expert, may_refuse=may_refuse, publish=publish)
+        by_core = self.core.admit(expert, may_refuse=may_refuse, publish=publish)
+        assert (by_core and astuple(by_core)) == (admitted and astuple(admitted))
+        if admitted is None:
+            assert held == [self.core.find(one) for one in range(self.n_expert)], "a refusal changed the pool"
+            return
+        assert admitted.slot not in self.filling
+        assert admitted.evicted not in self.pinned
+        if ids is not None:
+            self.check_lookup(admitted, ids, before if admitted.evicted == NONE else held)
+        if not publish:
+            self.filling.add(admitted.slot)
+
     @rule(data=st.data(), times=st.integers(1, 40))
     def repeat_an_event(self, data: Any, times: int) -> None:
         ids = data.draw(st.lists(self.experts(), max_size=3), label="ids")
@@ -77,7 +111,7 @@ class PoolMachine(RuleBasedStateMachine):
         ids = data.draw(st.lists(self.experts(), max_size=4), label="ids")
         ids.insert(data.draw(st.integers(0, len(ids)), label="place"), bad if bad in OUTSIDE else self.n_expert + bad)
         for pool in (self.core, self.reference):
-            for ask in (pool.event, pool.passing):
+            for ask in (pool.event, pool.passing, pool.look_up):
                 with pytest.raises(ValueError, match="expected expert ids from 0 to"):
                     ask(ids)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 
 import pytest
 
@@ -34,6 +35,13 @@ def play(pool: Pool, *events: Sequence[int]) -> None:
 def seen(pool: Pool, ids: Sequence[int], publish: bool = True) -> list[tuple[int, int, int, int, bool]]:
     """One event, as tuples (expert, slot, evicted, n_rows, is_hit)."""
     return [(found.expert, found.slot, found.evicted, found.n_rows, found.is_hit) for found in pool.event(ids, publish=publish)]
+
+
+def admitted(pool: Pool, expert: int, may_refuse: bool = False) -> tuple[int, int, int, int, bool]:
+    """A miss of the last event, which must be admitted."""
+    found = pool.admit(expert, may_refuse=may_refuse)
+    assert found is not None
+    return found.expert, found.slot, found.evicted, found.n_rows, found.is_hit
 
 
 # ---- the event ----
@@ -157,6 +165,106 @@ def test_expert_without_a_slot_is_neither_pinned_nor_evicted(make_pool: MakePool
     assert not pool.pin(5)
     assert not pool.evict(5)
     pool.unpin(5)
+
+
+# ---- an event in two halves ----
+
+
+def test_looking_up_tells_policy_and_recency_and_takes_no_slot(make_pool: MakePool) -> None:
+    pool = make_pool(8, 2, "lru")
+    play(pool, [0], [1])
+    found = pool.look_up([0, 5, 5])
+    assert [astuple(one) for one in found] == [(0, 0, NONE, 1, True), (5, NONE, NONE, 2, False)]
+    assert [pool.find(expert) for expert in (0, 1, 5)] == [0, 1, NONE]
+    assert seen(pool, [2]) == [(2, 1, 1, 1, False)], "the hit on 0 was not told"
+
+
+def test_more_experts_than_slots_can_be_looked_up_and_some_admitted(make_pool: MakePool) -> None:
+    pool = make_pool(8, 2)
+    play(pool, [0, 1])
+    pool.look_up([2, 3, 4, 5, 0])
+    assert admitted(pool, 4) == (4, 1, 1, 1, False)
+    assert pool.admit(5) is None, "no expert of the event, hit or admitted, is a victim"
+    assert [pool.find(expert) for expert in (0, 4)] == [0, 1]
+
+
+def test_misses_are_ranked_by_score_then_rows_then_appearance(make_pool: MakePool) -> None:
+    pool = make_pool(9, 1, "decay", 1.0)
+    play(pool, [7], [7], [3], [0])  # only 0 has the slot; 7 was asked for twice, 3 once
+    pool.look_up([1, 2, 5, 5, 3, 7, 0])
+    assert pool.rank() == [7, 3, 5, 1, 2]
+
+
+def test_lru_ranks_by_rows_then_appearance(make_pool: MakePool) -> None:
+    pool = make_pool(9, 1, "lru")
+    play(pool, [7], [0])
+    pool.look_up([1, 2, 5, 5, 7])
+    assert pool.rank() == [5, 1, 2, 7]
+
+
+def test_who_has_a_slot_is_not_ranked(make_pool: MakePool) -> None:
+    pool = make_pool(9, 3)
+    pool.event([4], publish=False)
+    pool.look_up([4, 5, 6, 7])
+    assert pool.rank() == [5, 6, 7], "4 is on its way"
+    assert pool.admit(4) is None
+    pool.admit(6)
+    assert pool.rank() == [5, 7]
+
+
+def test_decay_refuses_a_miss_that_is_not_above_the_victim(make_pool: MakePool) -> None:
+    pool = make_pool(8, 2, "decay", 1.0)
+    play(pool, [0], [1], [0], [1])
+    pool.look_up([2])
+    assert pool.admit(2, may_refuse=True) is None
+    pool.look_up([2])
+    assert pool.admit(2, may_refuse=True) is None, "a tie keeps what is there"
+    assert [pool.find(expert) for expert in (0, 1, 2)] == [0, 1, NONE]
+    pool.look_up([2])
+    assert admitted(pool, 2, may_refuse=True) == (2, 0, 0, 1, False)
+
+
+def test_nothing_is_refused_while_a_slot_is_free_or_the_caller_insists(make_pool: MakePool) -> None:
+    pool = make_pool(8, 2, "decay", 1.0)
+    play(pool, [0], [0])
+    pool.look_up([2])
+    assert pool.admit(2, may_refuse=True) is not None
+    play(pool, [2])
+    pool.look_up([3])
+    assert pool.admit(3, may_refuse=False) is not None
+
+
+def test_lru_never_refuses(make_pool: MakePool) -> None:
+    pool = make_pool(8, 1, "lru")
+    play(pool, *([0],) * 5)
+    pool.look_up([1])
+    assert pool.admit(1, may_refuse=True) is not None
+
+
+def test_hits_strangers_and_what_passed_are_not_admitted(make_pool: MakePool) -> None:
+    pool = make_pool(8, 2)
+    play(pool, [0, 1])
+    pool.look_up([0])
+    assert pool.evict(0)
+    assert pool.admit(0) is None, "it was a hit"
+    assert pool.admit(5) is None, "nobody asked for it"
+    pool.passing([5, 6])
+    assert pool.admit(6) is None, "it passed"
+    assert pool.rank() == []
+
+
+def test_miss_whose_slot_was_freed_is_admitted_again_and_displaces_nobody(make_pool: MakePool) -> None:
+    pool = make_pool(8, 1)
+    play(pool, [0])
+    pool.look_up([2])
+    assert admitted(pool, 2) == (2, 0, 0, 1, False)
+    assert pool.evict(2)
+    assert admitted(pool, 2) == (2, 0, NONE, 1, False)
+
+
+@pytest.mark.parametrize("expert", [-1, 8, 2**31 - 1, -(2**31)])
+def test_admitting_outside_the_experts_is_no_miss(make_pool: MakePool, expert: int) -> None:
+    assert make_pool(8, 2).admit(expert) is None
 
 
 # ---- lru ----

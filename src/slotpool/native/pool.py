@@ -29,6 +29,17 @@ _FUNCTIONS: Functions = (
         ctypes.c_int,
         (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
     ),
+    (
+        "slotpool_pool_look_up",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(_Lookup), ctypes.c_int),
+    ),
+    ("slotpool_pool_rank", ctypes.c_int, (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int)),
+    (
+        "slotpool_pool_admit",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Lookup)),
+    ),
     ("slotpool_pool_find", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
     ("slotpool_pool_publish", None, (ctypes.c_void_p, ctypes.c_int)),
     ("slotpool_pool_abandon", None, (ctypes.c_void_p, ctypes.c_int)),
@@ -51,6 +62,10 @@ class Lookup:
     is_hit: bool
 
 
+def _copied(one: _Lookup) -> Lookup:
+    return Lookup(one.expert, one.slot, one.evicted, one.n_rows, bool(one.is_hit))
+
+
 class Pool:
     """The core's slot table and policy alone, without bytes: for the simulator, benchmarks and property tests."""
 
@@ -66,22 +81,37 @@ class Pool:
 
     def event(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
         """One event: `ids` in (token, k) order. With `publish` admitted slots are complete at once. ValueError on an id out of range."""
-        return self._ask(core().slotpool_pool_event, ids, publish)
+        return self._ask(core().slotpool_pool_event, ids, int(publish))
 
     def passing(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
         """As `event`, for an event too large for the slots: it fills free ones and evicts nobody."""
-        return self._ask(core().slotpool_pool_pass, ids, publish)
+        return self._ask(core().slotpool_pool_pass, ids, int(publish))
 
-    def _ask(self, question: Callable[..., int], ids: Sequence[int], publish: bool) -> list[Lookup]:
+    def look_up(self, ids: Sequence[int]) -> list[Lookup]:
+        """The first half of `event`: hits and misses; recency and policy are told, no slot is taken. ValueError as `event`."""
+        return self._ask(core().slotpool_pool_look_up, ids)
+
+    def rank(self) -> list[int]:
+        """Experts of the last event that are misses without a slot, the most wanted first."""
+        experts = (ctypes.c_int32 * self._n_expert)()
+        return experts[: core().slotpool_pool_rank(self._pool, experts, self._n_expert)]
+
+    def admit(self, expert: int, *, may_refuse: bool = False, publish: bool = True) -> Lookup | None:
+        """A slot for a miss of the last event; None when the policy refused, no slot can be taken, or it is no such miss."""
+        found = _Lookup()
+        is_admitted = core().slotpool_pool_admit(self._pool, expert, int(may_refuse), int(publish), found)
+        return _copied(found) if is_admitted else None
+
+    def _ask(self, question: Callable[..., int], ids: Sequence[int], *publish: int) -> list[Lookup]:
         out = (_Lookup * self._n_expert)()
         try:
             rows = array("i", ids)  # ctypes would cut an id to 32 bits
-            n_found = question(self._pool, rows.buffer_info()[0], len(ids), int(publish), out, self._n_expert)
+            n_found = question(self._pool, rows.buffer_info()[0], len(ids), *publish, out, self._n_expert)
         except OverflowError:
             n_found = -1
         if n_found < 0:
             raise ValueError(f"expected expert ids from 0 to {self._n_expert - 1}, found one outside")
-        return [Lookup(one.expert, one.slot, one.evicted, one.n_rows, bool(one.is_hit)) for one in out[:n_found]]
+        return [_copied(one) for one in out[:n_found]]
 
     def replay(self, address: int, n_events: int, n_used: int) -> int:
         """Hits of `n_events` events of `n_used` int32 ids each, contiguous in memory from `address`. ValueError on an id out of range."""

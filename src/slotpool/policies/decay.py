@@ -52,3 +52,11 @@ class Decay:
         """The slot of the lowest score that may be taken."""
         slots = [slot for slot in range(self._n_slots) if view.is_victim(slot)]
         return min(slots, key=lambda slot: (self._scores[view.expert_in(slot)], slot), default=NONE)
+
+    def worth(self, expert: int) -> float:
+        """The score."""
+        return self._scores[expert]
+
+    def refuses(self, candidate: int, victim: int) -> bool:
+        """Unless the candidate's score, which counts the current event, is above the victim's."""
+        return self._scores[candidate] <= self._scores[victim]

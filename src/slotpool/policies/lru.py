@@ -38,3 +38,11 @@ class Lru:
         """The longest unused slot that may be taken."""
         slots = [slot for slot in range(len(self._used_in)) if view.is_victim(slot)]
         return min(slots, key=lambda slot: (self._used_in[slot], slot), default=NONE)
+
+    def worth(self, expert: int) -> float:
+        """All misses are alike."""
+        return 0.0
+
+    def refuses(self, candidate: int, victim: int) -> bool:
+        """Never: what is asked for now is more recent than any victim."""
+        return False

@@ -41,3 +41,12 @@ class Policy(Protocol):
 
     def victim(self, view: PoolView) -> int:
         """The slot to take, NONE when no slot may be taken. Changes nothing."""
+
+    def worth(self, expert: int) -> float:
+        """What an expert is worth to the pool, with a slot or without; only the order of two numbers of one event means something."""
+
+    def refuses(self, candidate: int, victim: int) -> bool:
+        """Whether the miss `candidate` had better stay without a slot than take that of `victim`.
+
+        Asked only where misses can be served without a slot.
+        """

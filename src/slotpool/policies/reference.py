@@ -6,7 +6,7 @@ Made to be read, not to be fast: the simulator runs on the core, and the tests c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slotpool.errors import SlotpoolError
 from slotpool.policies.policy import NONE, Policy
@@ -43,6 +43,7 @@ class ReferencePool:
         self._filling: set[int] = set()  # slots
         self._pinned: set[int] = set()  # slots
         self._used: set[int] = set()  # slots the current event hit or took
+        self._lookups: dict[int, Lookup] = {}  # of the last event, by expert
 
     def event(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
         """Looks up the experts of one event and takes slots for the misses; one Lookup per distinct expert, in order of appearance.
@@ -51,18 +52,45 @@ class ReferencePool:
         Then the misses are admitted in order of appearance. The slots they take are being filled until publish(), or are published
         at the end of the event with `publish`. Raises ValueError, and changes nothing, when an id is outside [0, n_expert).
         """
+        lookups = [self.admit(found.expert, publish=False) or found for found in self.look_up(ids)]
+        if publish:
+            self._publish_all(lookups)
+        return lookups
+
+    def look_up(self, ids: Sequence[int]) -> list[Lookup]:
+        """The first half of an event: who is a hit and who a miss. Recency and policy are told, no slot is taken."""
         for expert in ids:
             self._check_expert(expert)
         asked = list(dict.fromkeys(ids))
         hits = {expert: self.find(expert) for expert in asked if self.find(expert) != NONE}
         self._tell(asked, hits)
-        lookups = []
-        for expert in asked:
-            slot, evicted = (hits[expert], NONE) if expert in hits else self._admit(expert)
-            lookups.append(Lookup(expert, slot, evicted, list(ids).count(expert), expert in hits))
-        if publish:
-            self._publish_all(lookups)
+        lookups = [Lookup(one, hits.get(one, NONE), NONE, list(ids).count(one), one in hits) for one in asked]
+        self._lookups = {lookup.expert: lookup for lookup in lookups}
         return lookups
+
+    def rank(self) -> list[int]:
+        """The misses of the last event without a slot, the most wanted first.
+
+        By the policy's worth; of equals the one with more rows, then the first to appear.
+        """
+        misses = [one for one in self._lookups.values() if not one.is_hit and one.expert not in self._experts]
+        return [one.expert for one in sorted(misses, key=lambda one: (-self._policy.worth(one.expert), -one.n_rows))]
+
+    def admit(self, expert: int, *, may_refuse: bool = False, publish: bool = True) -> Lookup | None:
+        """A slot for a miss of the last event, which must not have passed; its Lookup, with the slot.
+
+        None when no slot can be taken, or the expert is no such miss, or has a slot (filled or on its way); with `may_refuse` also when
+        no slot is free and the policy finds the victim worth at least as much.
+        """
+        found = self._lookups.get(expert)
+        if found is None or found.is_hit:
+            return None
+        slot, evicted = self._admit(expert, may_refuse)
+        if slot == NONE:
+            return None
+        if publish:
+            self.publish(slot)
+        return replace(found, slot=slot, evicted=evicted)
 
     def passing(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
         """An event too large for the slots. It evicts nobody.
@@ -73,13 +101,14 @@ class ReferencePool:
         """
         for expert in ids:
             self._check_expert(expert)
+        self._lookups = {}
         asked = list(dict.fromkeys(ids))
         hits = {expert: self.find(expert) for expert in asked if self.find(expert) != NONE}
         slots = hits.copy()
         if NONE in self._experts:
             self._tell(asked, hits)
             for expert in sorted(set(asked) - set(hits), key=lambda one: (-list(ids).count(one), asked.index(one))):
-                slots[expert] = self._admit(expert)[0] if NONE in self._experts else NONE
+                slots[expert] = self._admit(expert, False)[0] if NONE in self._experts else NONE
         lookups = [Lookup(one, slots.get(one, NONE), NONE, list(ids).count(one), one in hits) for one in asked]
         if publish:
             self._publish_all(lookups)
@@ -136,13 +165,13 @@ class ReferencePool:
             self._policy.hit(expert, slot)
         self._used = set(hits.values())
 
-    def _admit(self, expert: int) -> tuple[int, int]:
+    def _admit(self, expert: int, may_refuse: bool) -> tuple[int, int]:
         if expert in self._experts:  # on its way already: not a hit, not admitted twice
             return NONE, NONE
         evicted = NONE
         if NONE not in self._experts:
             victim = self._policy.victim(self)
-            if victim == NONE:
+            if victim == NONE or (may_refuse and self._policy.refuses(expert, self._experts[victim])):
                 return NONE, NONE
             evicted = self._experts[victim]
             self._release(victim)
