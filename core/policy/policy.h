@@ -32,6 +32,8 @@ class Policy {
     virtual int victim(const PoolView &view) const = 0;
     // What an expert is worth to the pool, with a slot or without; only the order of two numbers of one event means something.
     virtual double worth(int) const { return 0.0; }
+    // Whether the policy gains by refusing, where misses can be served without a slot; else every miss is admitted there too.
+    virtual bool is_choosy() const { return false; }
     // Whether a miss had better stay without a slot than take the victim's: asked only where misses can be served without one.
     virtual bool refuses(int, int) const { return false; }
 };

@@ -57,6 +57,10 @@ class Decay:
         """The score."""
         return self._scores[expert]
 
+    def is_choosy(self) -> bool:
+        """Never: refusing costs it hits (docs/log.md)."""
+        return False
+
     def refuses(self, candidate: int, victim: int) -> bool:
         """Unless the candidate's score, which counts the current event, is above the victim's."""
         return self._scores[candidate] <= self._scores[victim]

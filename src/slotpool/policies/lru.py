@@ -43,6 +43,10 @@ class Lru:
         """All misses are alike."""
         return 0.0
 
+    def is_choosy(self) -> bool:
+        """Never: it refuses nobody."""
+        return False
+
     def refuses(self, candidate: int, victim: int) -> bool:
         """Never: what is asked for now is more recent than any victim."""
         return False

@@ -45,6 +45,9 @@ class Policy(Protocol):
     def worth(self, expert: int) -> float:
         """What an expert is worth to the pool, with a slot or without; only the order of two numbers of one event means something."""
 
+    def is_choosy(self) -> bool:
+        """Whether the policy gains by refusing, where misses can be served without a slot; else every miss is admitted there too."""
+
     def refuses(self, candidate: int, victim: int) -> bool:
         """Whether the miss `candidate` had better stay without a slot than take that of `victim`.
 
