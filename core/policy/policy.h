@@ -25,6 +25,7 @@ class Policy {
     // Once per distinct expert of an event, hit or miss, in order of appearance. `slot` is where the expert is, or is on its
     // way to; kNone when it has none.
     virtual void asked(int expert, int slot) = 0;
+    virtual void asked_all() {}  // after the last asked() of an event
     virtual void hit(int expert, int slot) = 0;
     virtual void admitted(int expert, int slot) = 0;
     virtual void evicted(int expert, int slot) = 0;
@@ -38,7 +39,8 @@ class Policy {
     virtual bool refuses(int, int) const { return false; }
 };
 
-// `name` is "lru" or "decay" (frequency decayed by `decay` per event). nullptr for an unknown name.
+// `name` is "lru", "decay" (frequency decayed by `decay` per event) or "follow" (the same, and what usually comes next). nullptr for an
+// unknown name.
 std::unique_ptr<Policy> make_policy(const std::string &name, double decay, int n_expert, int n_slots);
 
 }  // namespace slotpool

@@ -77,6 +77,7 @@ void Pool::list_misses(std::vector<Lookup> &lookups) {
 
 void Pool::tell(const std::vector<Lookup> &lookups) {
     for (const Lookup &lookup : lookups) policy_->asked(lookup.expert, expert(lookup.expert).slot);
+    policy_->asked_all();
     for (const Lookup &lookup : lookups) {
         if (!lookup.is_hit) continue;
         slot(lookup.slot).used_in = event_;

@@ -380,5 +380,5 @@ def test_decay_out_of_range_is_refused(decay: float) -> None:
 
 
 def test_unknown_policy_is_refused_with_the_valid_ones() -> None:
-    with pytest.raises(SlotpoolError, match=r'unknown policy "lruk" \(valid: decay, lru\). Did you mean lru\?'):
+    with pytest.raises(SlotpoolError, match=r'unknown policy "lruk" \(valid: decay, follow, lru\). Did you mean lru\?'):
         make_policy("lruk", 0.97, 8, 2)

@@ -15,7 +15,7 @@ from slotpool.native.replay import IS_PROMPT, PASSES, replay
 
 @pytest.mark.parametrize("policy", ["", "LRU", "lruk", "default", "decay ", "lfu", "läuft"])
 def test_unknown_policy_is_refused(policy: str) -> None:
-    with pytest.raises(SlotpoolError, match=f'expected policy lru or decay.*found "{policy}"'):
+    with pytest.raises(SlotpoolError, match=f'expected policy lru, decay or follow.*found "{policy}"'):
         Pool(8, 4, policy)
 
 

@@ -78,7 +78,7 @@ class Pool:
         self._pool = core().slotpool_pool_new(n_expert, n_slots, policy.encode(), decay) if in_range else None
         if not self._pool:
             raise SlotpoolError(
-                f"expected policy lru or decay, 1 to n_expert slots and a decay in (0, 1], "
+                f"expected policy lru, decay or follow, 1 to n_expert slots and a decay in (0, 1], "
                 f'found "{policy}", {n_slots} slots of {n_expert}, {decay}'
             )
         self._n_expert = n_expert

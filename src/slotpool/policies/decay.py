@@ -39,6 +39,9 @@ class Decay:
         """The expert's score grows by one event."""
         self._scores[expert] += self._unit
 
+    def asked_all(self) -> None:
+        """Nothing to conclude."""
+
     def hit(self, expert: int, slot: int) -> None:
         """Counted by asked()."""
 

@@ -23,6 +23,9 @@ class Lru:
     def asked(self, expert: int) -> None:
         """Only slots are remembered."""
 
+    def asked_all(self) -> None:
+        """Nothing to conclude."""
+
     def hit(self, expert: int, slot: int) -> None:
         """The slot is as recent as anything."""
         self._used_in[slot] = self._event

@@ -30,6 +30,9 @@ class Policy(Protocol):
     def asked(self, expert: int) -> None:
         """The event asks for this expert: once per distinct expert, whether it has a slot or not, in order of first appearance."""
 
+    def asked_all(self) -> None:
+        """All experts that the event asks for have been named."""
+
     def hit(self, expert: int, slot: int) -> None:
         """The expert was found in this slot. Comes after all asked() of the event."""
 

@@ -166,6 +166,7 @@ class ReferencePool:
         self._policy.begin_event()
         for expert in asked:
             self._policy.asked(expert)
+        self._policy.asked_all()
         for expert, slot in hits.items():
             self._policy.hit(expert, slot)
         self._used = set(hits.values())
