@@ -21,7 +21,7 @@ N_MATMULS = 3
 N_EVENTS = 20_000
 ROUNDS = 9
 SIZES = (64, 4096)
-POLICIES = ("lru", "decay")
+POLICIES = ("lru", "decay", "follow")
 
 
 def run() -> dict[str, Any]:

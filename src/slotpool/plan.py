@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from slotpool import budget
+from slotpool import budget, policies
 from slotpool.errors import REFUSED, SlotpoolError, printable, quoted, unknown
 from slotpool.model import ExpertTensor, GgufFile, Model
 from slotpool.sizes import format_bytes
 
-POLICIES = ("default", "decay", "lru")
-"""Names of eviction policies. `default` is the one that measured best so far (docs/log.md): decayed frequency."""
+POLICIES = ("default", *policies.POLICIES)
+"""Names of eviction policies. `default` is the one that measured best so far (docs/log.md)."""
 DECAY = 0.97
 """Decay of the frequency policy per event, the constant of the reference figures in docs/design/pool.md."""
 PASSES = ("exps", "chexps")
@@ -89,7 +89,7 @@ class Plan:
 
     groups: tuple[Group, ...] = ()
     off: tuple[Off, ...] = ()
-    policy: str = "decay"
+    policy: str = policies.DEFAULT
     decay: float = DECAY
     poison: bool = False
     warnings: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ def make(
         raise unknown("policy", str(policy), POLICIES, where="--policy")
     wanted = _wanted(slots)
     _check_bytes(ram_budget, rail)
-    name = "decay" if policy == "default" else policy
+    name = policies.DEFAULT if policy == "default" else policy
     if not model.experts:
         return Plan(policy=name)
     if ram_budget is not None or (slots == "auto" and not _fits(model, rail, available)):
@@ -155,7 +155,7 @@ def to_text(plan: Plan) -> str:
 
     Raises SlotpoolError for a tensor name or a path that the format cannot hold.
     """
-    lines = ["slotpool-plan 1", f"policy {plan.policy}" + (f" {plan.decay!r}" if plan.policy == "decay" else "")]
+    lines = ["slotpool-plan 1", f"policy {plan.policy}" + (f" {plan.decay!r}" if plan.policy != "lru" else "")]
     lines.append(f"poison {'on' if plan.poison else 'off'}")
     if plan.memory:
         lines.append(f"memory budget={_auto(plan.memory.budget)} rail={_auto(plan.memory.rail)} reserve={plan.memory.reserve}")

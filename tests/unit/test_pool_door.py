@@ -25,7 +25,7 @@ def test_slots_out_of_range_are_refused(n_expert: int, n_slots: int) -> None:
         Pool(n_expert, n_slots, "lru")
 
 
-@pytest.mark.parametrize("policy", ["lru", "decay"])
+@pytest.mark.parametrize("policy", ["lru", "decay", "follow"])
 @pytest.mark.parametrize("decay", [0.0, -0.0, -0.5, 1.0000001, 2.0, float("nan"), float("inf"), float("-inf")])
 def test_decay_out_of_range_is_refused(policy: str, decay: float) -> None:
     with pytest.raises(SlotpoolError, match=r"a decay in \(0, 1\], found"):
@@ -149,7 +149,7 @@ def test_number_out_of_range_finds_nothing_and_touches_no_memory(call: str) -> N
     assert (result.returncode, result.stdout) == (0, "alive\n"), result.stderr
 
 
-@pytest.mark.parametrize("policy", ["lru", "decay"])
+@pytest.mark.parametrize("policy", ["lru", "decay", "follow"])
 @pytest.mark.parametrize("call", ["publish", "abandon"])
 def test_slot_that_is_not_being_filled_is_neither_published_nor_abandoned(policy: str, call: str) -> None:
     result = run(

@@ -15,8 +15,23 @@ from slotpool.policies.reference import Lookup, ReferencePool
 
 POLICIES = ("decay", "follow", "lru")
 """Names of the online policies."""
+DEFAULT = "follow"
+"""The best of them so far (docs/log.md)."""
 
-__all__ = ["NONE", "POLICIES", "Decay", "Follow", "Lookup", "Lru", "Policy", "PoolView", "ReferencePool", "belady", "make_policy"]
+__all__ = [
+    "DEFAULT",
+    "NONE",
+    "POLICIES",
+    "Decay",
+    "Follow",
+    "Lookup",
+    "Lru",
+    "Policy",
+    "PoolView",
+    "ReferencePool",
+    "belady",
+    "make_policy",
+]
 
 
 def make_policy(name: str, decay: float, n_expert: int, n_slots: int) -> Policy:
