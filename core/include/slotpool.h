@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 5
+#define SLOTPOOL_INTERFACE 6
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -105,6 +105,9 @@ SLOTPOOL_API void slotpool_pool_free(slotpool_pool *pool);
 // One event. Returns the number of distinct experts (at most `capacity` are written), -1 on an id out of range.
 // With publish != 0 every admitted slot is published at once.
 SLOTPOOL_API int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity);
+// The same where misses can be served without a slot: a policy that gains by it ranks them and may refuse.
+SLOTPOOL_API int slotpool_pool_event_may_refuse(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out,
+                                                int capacity);
 // The same for an event that is too large for the slots: it evicts nobody.
 SLOTPOOL_API int slotpool_pool_pass(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity);
 // An event in two halves: who is a hit and who a miss, no slot taken; then, until the next event, the misses that the caller chooses.
@@ -119,8 +122,29 @@ SLOTPOOL_API void slotpool_pool_abandon(slotpool_pool *pool, int slot);
 SLOTPOOL_API int slotpool_pool_evict(slotpool_pool *pool, int expert);
 SLOTPOOL_API int slotpool_pool_pin(slotpool_pool *pool, int expert);
 SLOTPOOL_API void slotpool_pool_unpin(slotpool_pool *pool, int expert);
-// Replays n_events events of n_used ids each, published at once. Returns the hits, or -1 on an id out of range.
-SLOTPOOL_API int64_t slotpool_pool_replay(slotpool_pool *pool, const int32_t *ids, size_t n_events, size_t n_used);
+
+// ---- whole traces: simulator and benchmarks ----
+#define SLOTPOOL_EVENT_PASSES 1     // too large for the slots
+#define SLOTPOOL_EVENT_IS_PROMPT 2  // counted in the second of the two slotpool_replayed
+#define SLOTPOOL_ADMIT_ALL 0        // every miss, in order of appearance
+#define SLOTPOOL_ADMIT_WANTED 1     // a policy that gains by it may refuse
+#define SLOTPOOL_ADMIT_NONE 2       // the slots stay as they are
+// The ids of event i are ids[first[i]] to ids[first[i + 1]]. marks has a byte for every event; NULL: none is marked.
+typedef struct {
+    const int32_t *ids;
+    const int64_t *first;
+    const uint8_t *marks;
+    size_t n_events;
+} slotpool_events;
+// In distinct experts of events.
+typedef struct {
+    int64_t events, lookups, hits, admitted;
+} slotpool_replayed;
+// Replays events, slots published at once. out has two entries: generation and prompt. hits gets those of every event; NULL: not asked.
+// 0, or -1 on an id out of range.
+SLOTPOOL_API int slotpool_pool_replay(slotpool_pool *pool, const slotpool_events *events, int admission, slotpool_replayed *out, int32_t *hits);
+// The same events through the offline optimum, from empty slots. It counts no admissions.
+SLOTPOOL_API int slotpool_belady(int n_expert, int n_slots, const slotpool_events *events, int may_refuse, slotpool_replayed *out, int32_t *hits);
 
 // ---- the trace recorder, for tests ----
 typedef struct slotpool_recorder slotpool_recorder;

@@ -138,7 +138,7 @@ def test_fused_and_separate_twins_have_the_same_routing(model_file: ModelFile, o
     assert [replace(group, n_tensors=2) for group in separate] == fused
 
 
-@pytest.mark.parametrize("policy", ["decay", "lru"])
+@pytest.mark.parametrize("policy", ["decay", "follow", "lru"])
 @pytest.mark.parametrize("slots", [4, 5, 15, 16])
 def test_500_random_tokens_do_not_depend_on_the_number_of_slots(slots: int, policy: str, model_file: ModelFile, oracle: Oracle) -> None:
     """R02: slots below, at and above the working set."""

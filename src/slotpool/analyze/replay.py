@@ -13,20 +13,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slotpool.native import Pool
-from slotpool.policies import POLICIES, belady
+from slotpool.native import EventArrays, Pool, belady
+from slotpool.native.replay import replay
+from slotpool.policies import DEFAULT, POLICIES
 from slotpool.trace import Group
 
 BELADY = "belady"
 SHARES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 """Slots, as shares of a layer's experts, at which hit rates are taken."""
-BELADY_EVENTS = 4096
-"""Tokens of each layer on which policies are compared with the optimum: knowing the future is slow in Python."""
 STEP = 16
 """Tokens between two points of a curve in time."""
 SETTLED = 0.95
 """A pool is steady when it reaches this share of the hit rate of the second half."""
-DEFAULT_POLICY = "decay"
+DEFAULT_POLICY = DEFAULT
 AFTER = (16, 32, 64, 128, 256)
 """Ends of the stretches after a topic switch, tokens."""
 BEFORE = 64
@@ -70,23 +69,28 @@ def slots_of(group: Group, share: float) -> int:
 
 
 def hit_rates(groups: Sequence[Group], policies: Sequence[str] = POLICIES, shares: Sequence[float] = SHARES) -> list[HitRate]:
-    """Hit rates of every policy, on all tokens, and on the first BELADY_EVENTS of each layer beside the optimum that may refuse."""
-    rows = [_hit_rate(groups, policy, share, None) for policy in policies for share in shares]
-    if any(group.n_rows > BELADY_EVENTS for group in groups):
-        rows += [_hit_rate(groups, policy, share, BELADY_EVENTS) for policy in policies for share in shares]
-    return rows + [_hit_rate(groups, BELADY, share, BELADY_EVENTS) for share in shares]
+    """Hit rates of every policy, every miss admitted, and of the optimum that may refuse."""
+    return [_hit_rate(groups, policy, share) for policy in (*policies, BELADY) for share in shares]
 
 
-def _hit_rate(groups: Sequence[Group], policy: str, share: float, limit: int | None) -> HitRate:
+def _hit_rate(groups: Sequence[Group], policy: str, share: float) -> HitRate:
     hits = lookups = n_tokens = 0
     for group in groups:
-        ids = group.ids[:limit]
         slots = slots_of(group, share)
-        hits += sum(belady(ids.tolist(), slots)) if policy == BELADY else Replay(group, policy, slots).hits(ids)
-        lookups += n_lookups(ids)
-        n_tokens = max(n_tokens, len(ids))
+        optimum = policy == BELADY and group.n_rows
+        hits += belady(_events(group.ids), group.n_expert, slots)[0].hits if optimum else 0
+        hits += 0 if policy == BELADY else Replay(group, policy, slots).hits(group.ids)
+        lookups += n_lookups(group.ids)
+        n_tokens = max(n_tokens, group.n_rows)
     mean_slots = float(np.mean([slots_of(group, share) for group in groups])) if groups else 0.0
     return HitRate(policy, share, mean_slots, hits / lookups if lookups else 0.0, n_tokens)
+
+
+def _events(ids: NDArray[np.int32]) -> EventArrays:
+    """Every row, [n_rows, k], as an event of its own."""
+    rows = np.ascontiguousarray(ids, np.int32)
+    first = np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int64)
+    return EventArrays(rows.ravel(), first, np.zeros(len(rows), np.uint8))
 
 
 class Replay:
@@ -97,8 +101,7 @@ class Replay:
 
     def hits(self, ids: NDArray[np.int32]) -> int:
         """Hits of the next rows, [n_rows, k]."""
-        rows = np.ascontiguousarray(ids, np.int32)
-        return self._pool.replay(rows.ctypes.data, *rows.shape) if len(rows) else 0
+        return replay(self._pool, _events(ids))[0].hits if len(ids) else 0
 
 
 def n_lookups(ids: NDArray[np.int32]) -> int:

@@ -73,17 +73,13 @@ def _hit_rates(analysis: Analysis) -> Chart | None:
     kinds = list(dict.fromkeys(row.policy for row in analysis.hit_rates))
     if not kinds:
         return None
-    lines, n_optimum = [], 0
+    lines = []
     for number, policy in enumerate(kinds):
         rows = [row for row in analysis.hit_rates if row.policy == policy]
-        n_tokens = max(row.n_tokens for row in rows)
-        if policy == BELADY:
-            n_optimum = n_tokens
-        points = tuple((row.share, row.hit_rate) for row in rows if row.n_tokens == n_tokens)
+        points = tuple((row.share, row.hit_rate) for row in rows)
         lines.append(Line("optimum" if policy == BELADY else policy, points, f"s{number}", has_marks=True))
-    note = "Hits over lookups, one pool for each layer, empty at the start. The optimum (Belady, may refuse) knows the future"
-    part = f"; it was worked out on the first {n_optimum} tokens." if n_optimum < analysis.n_tokens else "."
-    return Chart("Hit rate against slots", note + part, "slots, share of a layer's experts", "hit rate", tuple(lines), _SHARES, _RATES)
+    note = "Hits over lookups, one pool for each layer, empty at the start. The optimum (Belady, may refuse) knows the future."
+    return Chart("Hit rate against slots", note, "slots, share of a layer's experts", "hit rate", tuple(lines), _SHARES, _RATES)
 
 
 def _coverage(layers: Sequence[LayerAnalysis]) -> Chart:
