@@ -158,6 +158,10 @@ class ReferencePool:
         """Whether a policy may name the slot: it holds an expert and is not being filled, pinned or used by the current event."""
         return self._experts[slot] != NONE and slot not in self._filling | self._pinned | self._used
 
+    def has_free_slot(self) -> bool:
+        """Whether a slot has no expert, neither filled nor on its way."""
+        return NONE in self._experts
+
     def expert_in(self, slot: int) -> int:
         """The expert that has the slot, filled or being filled; NONE for a free slot."""
         return self._experts[slot]
