@@ -137,4 +137,6 @@ def with_homes(plan: Plan, homes: Sequence[str]) -> Plan:
     """The plan with a device for every group, and as many slots as that device may hold: what `auto` comes to."""
     slots = {device.name: device.slots for device in plan.devices}
     groups = zip(plan.groups, homes, strict=True)
-    return replace(plan, groups=tuple(replace(group, device=home, slots=slots.get(home, group.slots)) for group, home in groups))
+    return replace(
+        plan, groups=tuple(replace(group, device=home, slots=min(group.n_expert, slots.get(home, group.slots))) for group, home in groups)
+    )
