@@ -231,11 +231,7 @@ abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &p
 
 abi::Tensor *DeviceDispatch::slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids) {
     const std::size_t bytes = slot_ids.size() * sizeof(std::int32_t);
-    if (ids_buffer_ == nullptr || api_.buffer_size(ids_buffer_) < bytes) {
-        if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
-        ids_buffer_ = api_.buft_alloc(api_.dev_buffer_type(engine_.device), std::max(bytes, kLeastIds));
-    }
-    if (ids_buffer_ == nullptr) return nullptr;
+    if (!has_room_for_ids(bytes)) return nullptr;
     ids_ = abi::Tensor{};
     ids_.type = abi::kTypeI32;
     ids_.buffer = ids_buffer_;
@@ -249,6 +245,13 @@ abi::Tensor *DeviceDispatch::slot_ids_on_device(const abi::Tensor &ids, const st
     const Uploader::Pause pause(*uploader_);
     api_.tensor_set(&ids_, slot_ids.data(), 0, bytes);
     return &ids_;
+}
+
+bool DeviceDispatch::has_room_for_ids(std::size_t bytes) {
+    if (ids_buffer_ != nullptr && api_.buffer_size(ids_buffer_) >= bytes) return true;
+    if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
+    ids_buffer_ = api_.buft_alloc(api_.dev_buffer_type(engine_.device), std::max(bytes, kLeastIds));
+    return ids_buffer_ != nullptr;
 }
 
 // Rows that follow each other go in one copy.
@@ -290,11 +293,12 @@ DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
     return pools_[group].get();
 }
 
-// All pools of the device at once, at the first compute: everything else that wants its memory is there by then.
+// All pools of the device at once, at the first compute: everything else that wants its memory is there by then, slot ids included.
 void DeviceDispatch::make_pools() {
     Session &session = *context_.session();
     has_pools_ = true;
     pools_.resize(session.plan.groups.size());
+    has_room_for_ids(kLeastIds);
     const bool is_cpu = api_.dev_type(engine_.device) == abi::DeviceType::cpu;
     const std::string name = is_cpu ? "CPU" : api_.dev_name(engine_.device);
     const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(name);
@@ -305,7 +309,7 @@ void DeviceDispatch::make_pools() {
     for (std::size_t group = 0; group < slots.size(); group++) {
         const auto number = static_cast<int>(group);
         if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
-        std::string reason = why_too_few(session.plan.groups[group], slots[group], name, room);
+        std::string reason = why_too_few(session.plan.groups[group], slots[group], name);
         if (reason.empty() && make_pool(group, slots[group], reason)) continue;
         session.switch_off(number, reason);
         session.set_slots(number, 0);  // graphs that are built from now on take the stock path
@@ -313,12 +317,11 @@ void DeviceDispatch::make_pools() {
 }
 
 // A pool that one token does not fit into serves nothing.
-std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const std::string &name, const DeviceRoom &room) const {
+std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const std::string &name) const {
     const auto n_used = static_cast<int>(std::min<std::int64_t>(routing_.n_used, group.n_expert));
     if (n_slots >= n_used) return {};
-    return std::to_string(n_slots) + " slots fit the budget of " + name + " (" + std::to_string(room.budget) +
-           " bytes: " + std::to_string(room.free) + " free less a rail of " + std::to_string(room.rail) + "), one token uses " +
-           std::to_string(n_used);
+    return "Expected room for " + std::to_string(n_used) + " slots, which one token uses, on " + name + ", found room for " +
+           std::to_string(n_slots) + ". Try a larger --device-budget, or a smaller --rail";
 }
 
 bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/device_allotment.h"
 #include "dispatch/device_graph.h"
 #include "dispatch/device_pool.h"
 #include "dispatch/dispatch.h"
@@ -48,8 +47,9 @@ class DeviceDispatch final : public Dispatch {
     MissPlan plan_misses(const DevicePool &pool) const;
     DevicePool *device_pool(const StoredTensor &stored);
     void make_pools();
-    std::string why_too_few(const PlannedGroup &group, int n_slots, const std::string &name, const DeviceRoom &room) const;
+    std::string why_too_few(const PlannedGroup &group, int n_slots, const std::string &name) const;
     bool make_pool(std::size_t group, int n_slots, std::string &error);
+    bool has_room_for_ids(std::size_t bytes);
     abi::Tensor *slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids);
 
     const Engine engine_;
