@@ -311,8 +311,8 @@ void DeviceDispatch::make_pools() {
         if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
         std::string reason = why_too_few(session.plan.groups[group], slots[group], name);
         if (reason.empty() && make_pool(group, slots[group], reason)) continue;
+        // its slots stay planned: graphs of other shapes than were reserved would want more of a memory that has none left
         session.switch_off(number, reason);
-        session.set_slots(number, 0);  // graphs that are built from now on take the stock path
     }
 }
 
