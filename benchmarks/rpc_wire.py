@@ -12,11 +12,9 @@ slabs are copied; logits of `copy` equal to plain on the server.
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +24,7 @@ from typing import Any
 from benchmarks.device_grid import trace_of
 from benchmarks.record import write
 from benchmarks.rpc_proxy import Proxy, Traffic
+from benchmarks.rpc_server import process, served
 from testkit import syn
 
 SPEC = syn.Spec(
@@ -50,7 +49,6 @@ MOST_NODES = 4
 """Of a graph of the pool: gate, up, activation and down. The engine's own have far more."""
 POSITION_BYTES = 4 + 8 + 8 + 512
 """Of a token's position, its places in the cache and the mask over 256 of them."""
-_START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def measure(path: Path, arm: Arm) -> dict[str, Any]:
     with ExitStack() as stack:
         proxies = [stack.enter_context(proxied()) for _ in range(arm.n_servers)]
         options = {"endpoints": [f"127.0.0.1:{one.port}" for one in proxies], **{k: getattr(arm, k) for k in ("misses", "slots", "placed")}}
-        worker = stack.enter_context(_process([sys.executable, "-m", "benchmarks.rpc_worker", str(path), json.dumps(options)]))
+        worker = stack.enter_context(process([sys.executable, "-m", "benchmarks.rpc_worker", str(path), json.dumps(options)]))
         _ask(worker, arm, range(N_FILL))
         before = _sum(proxy.settled() for proxy in proxies)
         answer = _ask(worker, arm, range(N_FILL, N_FILL + N_MEASURED))
@@ -132,36 +130,12 @@ def measure(path: Path, arm: Arm) -> dict[str, Any]:
 @contextmanager
 def proxied() -> Iterator[Proxy]:
     """A server on a free port of loopback, and a proxy before it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    with _process([sys.executable, "-m", "benchmarks.rpc_server", f"127.0.0.1:{port}"]) as server:
-        _wait_for(port, server)
+    with served() as port:
         proxy = Proxy(port)
         try:
             yield proxy
         finally:
             proxy.close()
-
-
-@contextmanager
-def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _wait_for(port: int, server: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError(f"expected an RPC server on port {port} within {_START_SECONDS:g} s, found none (exit code {server.poll()})")
 
 
 def _ask(worker: subprocess.Popen[str], arm: Arm, tokens: Sequence[int]) -> dict[str, Any]:
