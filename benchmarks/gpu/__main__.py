@@ -23,7 +23,7 @@ from benchmarks.gpu.steps import Steps
 
 _TYPES = ("Q4_K", "MXFP4", "Q8_0", "Q6_K", "F16", "BF16", "Q5_K", "Q3_K", "Q2_K", "IQ4_NL")
 """The matrix's, those that people use most first: time may end."""
-_EXPERTS = {"bundled": (32, 4), "speed": (128, 8)}
+_EXPERTS = {"bundled": (24, 4), "speed": (128, 8)}
 """Of each model: experts, and those that a token uses."""
 _SHARES = (0.125, 0.25, 0.5)
 

@@ -1,6 +1,7 @@
 """Builds the engine for CUDA and the core into a folder, resumable: what was compiled before a time limit is not compiled again.
 
-Into a folder of its own, beside whatever engine the Python that runs this has; nothing is installed anywhere else.
+A wheel of llama-cpp-python among the packed ones is taken instead: who has nvcc and more time elsewhere builds it there. Goes into a
+folder of its own, beside whatever engine the Python that runs this has; nothing is installed anywhere else.
 """
 
 from __future__ import annotations
@@ -71,7 +72,11 @@ def build(steps: Steps, folder: Path, given: Path | None, seconds: float, *, fla
             "engine", outcome=f"expected Python packages {', '.join(missing)}, found none (python -m benchmarks.gpu.source brings some)"
         )
         return None
-    if not _core(steps, folder, environment) or not _engine(steps, folder, given, seconds, environment, flash_attention):
+    if not _core(steps, folder, environment):
+        return None
+    if any(wheel.name.startswith("llama_cpp_python-") for wheel in wheels):
+        steps.note("engine", outcome="built before", wheel=True)
+    elif not _engine(steps, folder, given, seconds, environment, flash_attention):
         return None
     return environment
 

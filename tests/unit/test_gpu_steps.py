@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.gpu.source import is_wanted
@@ -36,13 +37,35 @@ def test_lines_of_json_are_results_and_the_rest_is_the_log(steps: Steps) -> None
     assert [result.get("outcome") for result in _written(steps)] == [None, "ok"]
 
 
+_PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print('{"child": %d}' % child.pid)
+child.wait()
+"""
+
+
 def test_step_that_takes_too_long_is_stopped_with_its_children_and_keeps_what_it_said(steps: Steps) -> None:
-    child = "import subprocess, sys, time; print('{\"a\": 1}'); subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
     begin = time.monotonic()
-    assert not _run(steps, child, 2.0)
+    assert not _run(steps, _PARENT, 2.0)
     assert time.monotonic() - begin < 20
-    assert steps.of("one") == [{"step": "one", "a": 1}]
     assert _written(steps)[-1]["outcome"] == "stopped after 2 s"
+    (said,) = steps.of("one")
+    assert not _is_running(said["child"])
+
+
+def test_what_a_step_leaves_behind_is_ended(steps: Steps) -> None:
+    assert _run(steps, _PARENT.replace("child.wait()", ""))
+    (said,) = steps.of("one")
+    assert not _is_running(said["child"])
+
+
+def _is_running(pid: int) -> bool:
+    for _ in range(50):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def test_step_that_fails_says_its_exit_code(steps: Steps, capsys: pytest.CaptureFixture[str]) -> None:
