@@ -73,7 +73,8 @@ def line(made: dict[str, Any]) -> str:
         show(routing, cells)
         worst += [speed_of(cell, "auto") / max(speed_of(cell, arm) for arm in OTHERS) for cell in cells]
     reached = sum(one >= REACH for one in worst)
-    return f"misses in declared time: auto at least {min(worst):.3f}x of the best of {', '.join(OTHERS)}; {reached} of {len(worst)} points reach {REACH}"
+    others = ", ".join(OTHERS)
+    return f"misses in declared time: auto at least {min(worst):.3f}x of the best of {others}; {reached} of {len(worst)} points reach {REACH}"
 
 
 def speed_of(cell: dict[str, Any], arm: str) -> float:
