@@ -49,6 +49,11 @@ const StoredTensor *stored_weight(const abi::Tensor *op) {
     return stored != nullptr && op->src[2]->type == abi::kTypeI32 ? stored : nullptr;
 }
 
+bool has_slots(const Plan &plan, const std::string &device) {
+    const PlannedDevice *planned = plan.find_device(device);
+    return planned != nullptr && planned->slots > 0;
+}
+
 // Of a plan that leaves it to the layer: the device of the layer's router, or, when that lies on the host, of another weight of the layer.
 std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
     const std::string known = stored.session->device_of(stored.planned->group);
@@ -56,6 +61,9 @@ std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
     const std::string found = layer_device(registry_api(), op, stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)].layer);
     if (!found.empty()) stored.session->set_device(stored.planned->group, found);
     if (found == "CPU") stored.session->switch_off(stored.planned->group, "its layer lives on the CPU");
+    if (!found.empty() && found != "CPU" && !has_slots(stored.session->plan, found)) {
+        stored.session->switch_off(stored.planned->group, "its layer lives on " + found + ", where no slots are planned");
+    }
     return found;
 }
 

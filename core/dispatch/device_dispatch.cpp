@@ -271,7 +271,7 @@ abi::Status DeviceDispatch::fail(const std::string &error) {
 // ---- pools ----
 
 DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
-    if (!context_.may_serve(stored)) return nullptr;
+    if (!context_.may_serve(stored) || !context_.has_pools()) return nullptr;
     if (!has_pools_) make_pools();
     const auto group = static_cast<std::size_t>(stored.planned->group);
     // another model may have taken the place of the one that the pool was filled from

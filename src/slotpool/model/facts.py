@@ -127,6 +127,12 @@ class Model:
         return self.files[0].metadata
 
     @property
+    def n_trunk(self) -> int:
+        """Layers that a token passes through; blocks after them (NextN, MTP) only draft. All layers of a model that has no others."""
+        drafting = self.files[0].number(f"{self.architecture}.nextn_predict_layers") or 0
+        return self.n_layer - drafting if 0 < drafting < self.n_layer else self.n_layer
+
+    @property
     def layers(self) -> dict[int, tuple[ExpertTensor, ...]]:
         """The expert tensors by layer, in the order of the layers; a layer without experts has no entry."""
         return by_layer(self.experts)
