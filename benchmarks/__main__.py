@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import bookkeeping, cgroup, decode_resident, disk_resident, disk_tier, prompt_bypass, record
+from benchmarks import bookkeeping, cgroup, decode_resident, disk_resident, disk_tier, prompt_bypass, prompt_guard_device, record
 
 ALL = {
     "bookkeeping": bookkeeping,
     "decode_resident": decode_resident,
     "prompt_bypass": prompt_bypass,
+    "prompt_guard_device": prompt_guard_device,
     "disk_resident": disk_resident,
     "disk_tier": disk_tier,
 }

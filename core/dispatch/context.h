@@ -19,6 +19,7 @@ class Context {
 
     // From now on this context belongs to `session`; a session's second model or another session is not pooled here.
     void adopt(std::shared_ptr<Session> session);
+    const std::string &device() const { return device_; }
     const std::shared_ptr<Session> &session() const { return session_; }
     // The session is the context's own, and what lies on disk is what was loaded. When not, the session knows why.
     bool may_serve(const StoredTensor &stored);

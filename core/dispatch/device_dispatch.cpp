@@ -290,10 +290,21 @@ void DeviceDispatch::make_pools() {
     page_device_ = session.page.find_device(is_cpu ? "CPU" : api_.dev_name(engine_.device));
     if (page_device_ >= 0) session.page.set_device(page_device_, room.budget, room.free);
     const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
-    std::string error;
     for (std::size_t group = 0; group < slots.size(); group++) {
-        if (slots[group] > 0 && !make_pool(group, slots[group], error)) session.switch_off(static_cast<int>(group), error);
+        const auto number = static_cast<int>(group);
+        if (session.device_of(number) != context_.device() || session.tensors_of(number).empty()) continue;
+        std::string error = too_few(slots[group], session.plan.groups[group].n_expert, room);
+        if (error.empty()) make_pool(group, slots[group], error);
+        // an earlier context may have had less room, or more
+        if (error.empty() || !session.had_slots(number)) session.switch_off(number, error);
     }
+}
+
+// Slots that no token can use are none, and the reason is said. Empty: they are enough.
+std::string DeviceDispatch::too_few(int n_slots, int n_expert, const DeviceRoom &room) const {
+    if (n_slots >= std::min<std::int64_t>(routing_.n_used, n_expert)) return {};
+    return context_.device() + " has room for " + std::to_string(n_slots) + " slots, a token uses " + std::to_string(routing_.n_used) + " (" +
+           std::to_string(room.budget >> 20) + " MiB are for slots, " + std::to_string(room.free >> 20) + " MiB are free)";
 }
 
 bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {

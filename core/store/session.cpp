@@ -173,6 +173,11 @@ int Session::slots_of(int group) const {
     return device == nullptr ? planned : std::min(planned, device->slots);
 }
 
+bool Session::had_slots(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return slots_[static_cast<std::size_t>(group)] > 0;
+}
+
 void Session::set_slots(const std::vector<int> &slots) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (std::size_t group = 0; group < slots.size(); group++) slots_[group] = std::max(slots_[group], slots[group]);

@@ -87,6 +87,7 @@ class Session : public std::enable_shared_from_this<Session> {
     void set_device(int group, const std::string &device);
     // The slots that a group really got, in the context that got the most of them; before any did, as planned.
     int slots_of(int group) const;
+    bool had_slots(int group) const;  // in some context
     void set_slots(const std::vector<int> &slots);
     void set_slots(int group, int slots);
     // What will be taken before the slots are, over the plan's own number. Bytes.

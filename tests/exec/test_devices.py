@@ -149,7 +149,7 @@ def test_completion_on_a_chaos_device_writes_the_same(
     assert device["expert_nodes"] >= (GENERATED - 1) * 3 * SPEC.n_layer
 
 
-@pytest.mark.parametrize("budget", [None, "1MiB,2MiB"])
+@pytest.mark.parametrize("budget", [None, "2MiB,2MiB"])
 def test_two_devices_have_a_pool_each(
     chaos_run: Exec, chaos_exec: Exec, programs: Path, model_path: Path, tmp_path: Path, budget: str | None
 ) -> None:
@@ -208,3 +208,23 @@ def test_a_split_by_rows_is_refused(slotpool_exec: Exec, script: Callable[[str],
     assert (done.returncode, done.stdout) == (0, "False\n")
     assert pool_lines(done.stderr) == [f"slotpool: pool off: --split-mode {mode} leaves no expert whole on one device"]
     assert slotpool_exec((*CHAOS, "--require-pool"), program, **more).returncode == REFUSED
+
+
+# ---- further contexts of the model ----
+
+
+@pytest.mark.parametrize("slots", [8, "all"])
+@pytest.mark.parametrize("device", ["CHAOS0", "CPU", "CHAOS0,CHAOS1"])
+def test_further_contexts_of_the_model_have_no_part_in_the_pool(
+    chaos_run: Exec, chaos_exec: Exec, host: Path, model_path: Path, device: str, slots: object
+) -> None:
+    """Three contexts take turns: the first one's lookups are all there are, and each writes what it writes without a pool."""
+    tokens = ",".join(map(str, range(1, 20)))
+    program = [host, "-m", model_path, "--tokens", tokens]
+    options = ("--slots", slots, "--miss", "copy", "--device", device, "--rail", 0)
+    knobs = {"CHAOS_DEVICES": "2"}
+    one = chaos_exec(options, program, **knobs)
+    three = chaos_exec(options, [*program, "--contexts", 3, "--end", "free"], **knobs)
+    assert (one.returncode, three.returncode) == (0, 0), three.stderr
+    assert pool_lines(three.stderr) == pool_lines(one.stderr)
+    assert three.stdout.split() == [bits for bits in chaos_run(program, **knobs).stdout.split() for _ in range(3)]

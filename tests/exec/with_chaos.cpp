@@ -36,7 +36,8 @@ __attribute__((destructor)) void write_counts() {
     const auto get = function<double (*)(int, const char *)>(the_chaos, "chaos_get");
     for (int device = 0; device < static_cast<int>(get(0, "devices")); device++) {
         function<int (*)(int, std::uint64_t *, std::size_t)>(the_chaos, "chaos_counters")(device, values.data(), values.size());
-        for (std::size_t i = 0; i < values.size(); i++) std::fprintf(file, "%d %s %llu\n", device, name(i), static_cast<unsigned long long>(values[i]));
+        for (std::size_t i = 0; i < values.size(); i++)
+            std::fprintf(file, "%d %s %llu\n", device, name(i), static_cast<unsigned long long>(values[i]));
     }
     std::fclose(file);
 }
