@@ -19,7 +19,7 @@ import pytest
 
 from slotpool.errors import REFUSED
 from testkit import syn
-from tests.exec.conftest import SPEC, Exec, chaos_counts, environment, pool_lines
+from tests.exec.conftest import SPEC, Exec, chaos_counts, environment, load_programs, pool_lines
 from tests.exec.test_llama_cpp import ends_as_it_should, has_estimate, lookups, serving, until_whole
 from tests.exec.test_llama_cpp import text_file as text_file
 
@@ -92,6 +92,37 @@ def test_server_over_rpc_answers_the_same(programs: Path, model_path: Path, rpc_
         said = server.end(signal.SIGINT)
     assert answer["tokens"] == alone["tokens"]
     assert lookups(said) >= 23 * SPEC.n_layer * SPEC.n_expert_used
+
+
+def test_a_program_with_backends_in_libraries_of_their_own(run: Exec, slotpool_exec: Exec, model_path: Path, rpc_server: str) -> None:
+    made = load_programs()
+    folder = made.find("dynamic")
+    if folder is None:
+        pytest.skip(f"llama.cpp's programs with backends of their own are not built yet: {made.COMMAND} PRESET=dynamic")
+    program = completion(folder, model_path, "--rpc", rpc_server)
+    alone, _ = text_of(run, program)
+    pooled, said = text_of(slotpool_exec, RPC, program)
+    assert pooled == alone
+    assert lookups(said) >= LEAST_LOOKUPS
+
+
+@pytest.mark.parametrize("draft", [{"n_expert": 8}, {"seed": 2}, {"seed": 1}], ids=["other shapes", "same shapes", "the same file"])
+def test_a_draft_on_the_device_has_no_part_in_the_pool(
+    programs: Path, model_path: Path, model_file: Callable[[syn.Spec], Path], rpc_server: str, tmp_path: Path, draft: dict[str, int]
+) -> None:
+    other = model_file(replace(SPEC, **draft))  # type: ignore[arg-type]
+    program = [programs / "llama-server", "-m", model_path, "--rpc", rpc_server, "-md", other]
+    program += ["--spec-type", "draft-simple", "--spec-draft-n-max", 3]
+    with serving(program, None, tmp_path) as server:
+        alone = server.complete()
+        server.end(signal.SIGINT)
+    with serving(program, RPC, tmp_path) as server:
+        answer = server.complete()
+        said = server.end(signal.SIGINT)
+    assert answer["tokens"] == alone["tokens"]
+    assert answer["timings"]["draft_n"] == alone["timings"]["draft_n"] > 0
+    assert answer["timings"]["draft_n_accepted"] == alone["timings"]["draft_n_accepted"]
+    assert lookups(said) > 0
 
 
 # ---- no such device ----

@@ -191,3 +191,20 @@ def test_what_is_reserved_is_shown(slotpool_exec: Exec, script: Callable[[str], 
     done = slotpool_exec(("-v", *OPTIONS), [*program, "--fit-target", 2000])
     assert done.stdout == "None\n"
     assert "slotpool: the program's own fit target stays: slots get what it leaves free, less the rail" in pool_lines(done.stderr)
+
+
+@pytest.mark.parametrize(("room_mib", "n_slots"), [(0, 0), (6, 2)])
+def test_a_device_without_room_for_what_a_token_uses_says_so(
+    small: Small, model_file: Callable[[syn.Spec], Path], room_mib: int, n_slots: int
+) -> None:
+    """Nobody fitted anything: the layers take what they take, and the rail stays free."""
+    slots = planned(model_file(LARGE), 8).slot_bytes
+    alone, _, _ = small.text(8 * GIB)
+    _, _, with_slots = small.text(8 * GIB, OPTIONS)
+    total = GIB + with_slots - slots + room_mib * MIB
+    pooled, said, peak = small.text(total, OPTIONS, "--fit", "off")
+    assert pooled == alone
+    assert peak <= total - GIB
+    (line,) = pool_lines(said)
+    left = rf"\({room_mib} MiB are for slots, {1024 + room_mib} MiB are free\)"
+    assert re.fullmatch(rf"slotpool: pool off: CHAOS0 has room for {n_slots} slots, a token uses {LARGE.n_expert_used} {left}", line), line
