@@ -193,6 +193,23 @@ def test_two_devices_have_a_pool_each(
     assert all(device["expert_nodes"] > 0 for device in chaos_counts(counts))
 
 
+@pytest.mark.parametrize("flag", [(), ("-ot", "exps=CPU")], ids=["", "in the store"])
+def test_layers_on_a_device_without_slots_are_off(
+    chaos_run: Exec, chaos_exec: Exec, programs: Path, model_path: Path, flag: tuple[object, ...]
+) -> None:
+    """They keep their experts on their device, unless the program wants them on the CPU."""
+    program = completion(programs, model_path, "-ts", "1,1", *flag)
+    alone, _ = text_of(chaos_run, program, CHAOS_DEVICES="2")
+    options = ("--slots", "8,0", "--miss", "copy", "--device", "CHAOS0,CHAOS1", "--rail", 0)
+    pooled, said = text_of(chaos_exec, options, program, CHAOS_DEVICES="2")
+    assert pooled == alone
+    (line,) = pool_lines(said)
+    found = re.fullmatch(r"slotpool: pool (\d) of 9 expert tensors, .*; (\d) of 9 expert tensors (off: .*)", line)
+    assert found, line
+    assert int(found[1]) + int(found[2]) == 9
+    assert found[3] == ("off: its layer lives on CHAOS1, where no slots are planned" if flag else ELSEWHERE)
+
+
 ELSEWHERE = "off: not in the store: the loader put it elsewhere (a device, an override), or does not use it"
 
 
