@@ -127,10 +127,10 @@ class Model:
         return self.files[0].metadata
 
     @property
-    def n_trunk(self) -> int:
-        """Layers that a token passes through; blocks after them (NextN, MTP) only draft. All layers of a model that has no others."""
-        drafting = self.files[0].number(f"{self.architecture}.nextn_predict_layers") or 0
-        return self.n_layer - drafting if 0 < drafting < self.n_layer else self.n_layer
+    def drafting_layers(self) -> range:
+        """Blocks after the trunk that only draft (NextN, MTP); none in a model that has no others."""
+        n = (self.files[0].number(f"{self.architecture}.nextn_predict_layers") or 0) if self.files else 0
+        return range(self.n_layer - n, self.n_layer) if 0 < n < self.n_layer else range(0)
 
     @property
     def layers(self) -> dict[int, tuple[ExpertTensor, ...]]:

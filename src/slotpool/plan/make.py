@@ -55,8 +55,8 @@ def make(
     name = "decay" if policy == "default" else policy
     if not model.experts:
         return Plan(policy=name)
-    drafting = [tensor for tensor in model.experts if tensor.layer >= model.n_trunk]
-    trunk = replace(model, experts=tuple(tensor for tensor in model.experts if tensor.layer < model.n_trunk))
+    drafting = [tensor for tensor in model.experts if tensor.layer in model.drafting_layers]
+    trunk = replace(model, experts=tuple(tensor for tensor in model.experts if tensor.layer not in model.drafting_layers))
     made = _of_trunk(trunk, slots, name, poison, devices, device_budget, misses, exact, ram_budget, rail, available)
     return replace(made, off=made.off + tuple(Off(tensor.name, _DRAFTING) for tensor in drafting))
 
