@@ -74,7 +74,9 @@ def line(made: dict[str, Any]) -> str:
         worst += [speed_of(cell, "auto") / max(speed_of(cell, arm) for arm in OTHERS) for cell in cells]
     reached = sum(one >= REACH for one in worst)
     others = ", ".join(OTHERS)
-    return f"misses in declared time: auto at least {min(worst):.3f}x of the best of {others}; {reached} of {len(worst)} points reach {REACH}"
+    return (
+        f"misses in declared time: auto at least {min(worst):.3f}x of the best of {others}; {reached} of {len(worst)} points reach {REACH}"
+    )
 
 
 def speed_of(cell: dict[str, Any], arm: str) -> float:

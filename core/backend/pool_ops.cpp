@@ -60,7 +60,7 @@ std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
     if (found == "CPU") stored.session->switch_off(stored.planned->group, "its layer lives on the CPU");
     if (device != nullptr && device->slots == 0) stored.session->switch_off(stored.planned->group, "0 slots asked for on " + found);
     if (!found.empty() && found != "CPU" && device == nullptr) {
-        stored.session->switch_off(stored.planned->group, "its layer lives on " + found + ", which has no slots in the plan");
+        stored.session->switch_off(stored.planned->group, "its layer lives on " + found + ", where no slots are planned");
     }
     return found;
 }

@@ -13,10 +13,25 @@
 namespace slotpool {
 namespace {
 
+// What stands for a llama context while one of its streams lives. llama.cpp makes a stream on every pool device for each of its contexts, one
+// after the other on one thread: a device that comes again begins the next context.
+std::shared_ptr<const void> llama_context_of(const PoolDevice &device) {
+    static thread_local std::vector<const PoolDevice *> seen;
+    static thread_local std::weak_ptr<const void> last;
+    std::shared_ptr<const void> found = last.lock();
+    if (!found || std::find(seen.begin(), seen.end(), &device) != seen.end()) {
+        found = std::make_shared<const char>('\0');
+        last = found;
+        seen.clear();
+    }
+    seen.push_back(&device);
+    return found;
+}
+
 // A context may learn its session from its first expert matmul, and only then is known how its misses are served.
 class PoolStream {
    public:
-    explicit PoolStream(PoolDevice &device) : device_(device), context_(device.pooled_name()) {}
+    explicit PoolStream(PoolDevice &device) : device_(device), context_(device.pooled_name(), llama_context_of(device)) {}
 
     Context &context() { return context_; }
     Dispatch *dispatch() { return dispatch_.get(); }

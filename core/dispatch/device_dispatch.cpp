@@ -285,7 +285,7 @@ abi::Status DeviceDispatch::fail(const std::string &error) {
 // ---- pools ----
 
 DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
-    if (!context_.may_serve(stored)) return nullptr;
+    if (!context_.may_serve(stored) || !context_.has_pools()) return nullptr;
     if (!has_pools_) make_pools();
     const auto group = static_cast<std::size_t>(stored.planned->group);
     // another model may have taken the place of the one that the pool was filled from
@@ -309,19 +309,19 @@ void DeviceDispatch::make_pools() {
     for (std::size_t group = 0; group < slots.size(); group++) {
         const auto number = static_cast<int>(group);
         if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
-        std::string reason = why_too_few(session.plan.groups[group], slots[group], name);
-        if (reason.empty() && make_pool(group, slots[group], reason)) continue;
-        // its slots stay planned: graphs of other shapes than were reserved would want more of a memory that has none left
-        session.switch_off(number, reason);
+        std::string reason = why_too_few(session.plan.groups[group], slots[group], room);
+        if (reason.empty()) make_pool(group, slots[group], reason);
+        // Its slots stay planned: graphs of other shapes than were reserved would want more of a memory that has none left. An earlier context
+        // may have had less room, or more.
+        if (reason.empty() || !session.had_slots(number)) session.switch_off(number, reason);
     }
 }
 
-// A pool that one token does not fit into serves nothing.
-std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const std::string &name) const {
-    const auto n_used = static_cast<int>(std::min<std::int64_t>(routing_.n_used, group.n_expert));
-    if (n_slots >= n_used) return {};
-    return "Expected room for " + std::to_string(n_used) + " slots, which one token uses, on " + name + ", found room for " +
-           std::to_string(n_slots) + ". Try a larger --device-budget, or a smaller --rail";
+// A pool that one token does not fit into serves nothing. Empty: it fits.
+std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const DeviceRoom &room) const {
+    if (n_slots >= std::min<std::int64_t>(routing_.n_used, group.n_expert)) return {};
+    return context_.device() + " has room for " + std::to_string(n_slots) + " slots, a token uses " + std::to_string(routing_.n_used) + " (" +
+           std::to_string(room.budget >> 20) + " MiB are for slots, " + std::to_string(room.free >> 20) + " MiB are free)";
 }
 
 bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {

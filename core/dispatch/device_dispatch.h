@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dispatch/device_allotment.h"
 #include "dispatch/device_graph.h"
 #include "dispatch/device_pool.h"
 #include "dispatch/dispatch.h"
@@ -47,7 +48,7 @@ class DeviceDispatch final : public Dispatch {
     MissPlan plan_misses(const DevicePool &pool) const;
     DevicePool *device_pool(const StoredTensor &stored);
     void make_pools();
-    std::string why_too_few(const PlannedGroup &group, int n_slots, const std::string &name) const;
+    std::string why_too_few(const PlannedGroup &group, int n_slots, const DeviceRoom &room) const;
     bool make_pool(std::size_t group, int n_slots, std::string &error);
     bool has_room_for_ids(std::size_t bytes);
     abi::Tensor *slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids);
