@@ -96,8 +96,13 @@ void note_lookup(const abi::Tensor *op) {
 // What has no rows follows its ubatch.
 void note_matmul(const abi::Tensor *op, const StoredTensor &stored, bool is_taken) {
     GraphFacts &facts = asked_graph().asking();
-    if (is_taken) facts.taken.push_back(op);
     const abi::Tensor *ids = op->src[2];
+    const auto tensor = static_cast<std::size_t>(stored.planned - stored.session->plan.tensors.data());
+    if (facts.is_of_another_graph(stored.session, tensor, op, ids->ne[1])) facts = {};
+    if (facts.session != stored.session) facts.matmuls.assign(stored.session->plan.tensors.size(), {});
+    facts.matmuls[tensor] = {op, ids->ne[1]};
+    facts.n_tokens = std::max(facts.n_tokens, ids->ne[1]);
+    if (is_taken) facts.taken.push_back(op);
     const bool is_refused = ids->ne[1] > 0 ? !is_taken : !fits_slots(stored, ids->ne[0] * facts.n_tokens);
     facts.answer(stored.session, stored.session->plan.groups.size(), static_cast<std::size_t>(stored.planned->group), is_refused && !is_taken);
 }

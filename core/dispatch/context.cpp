@@ -48,7 +48,7 @@ void Context::begin_ubatch() {
     if (ubatch_ == kFirstUbatch && session_ && was_asked && facts.session == session_.get()) session_->claim_pools(whole_);
     if (!is_settled_) graph_before_ = std::exchange(graph_of_ubatch_, {});
     // a graph without tokens (a shift of the KV cache) refuses nothing
-    if (!is_settled_ && facts.token_embedding != nullptr) graph_of_ubatch_ = facts;
+    if (!is_settled_ && (facts.token_embedding != nullptr || facts.session != nullptr)) graph_of_ubatch_ = facts;
     count_refusals(1);
 }
 

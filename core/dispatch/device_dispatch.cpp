@@ -211,6 +211,10 @@ void DeviceDispatch::note_host_ns(const ExpertChain &chain, DevicePool &pool, st
 abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &pool) {
     abi::Tensor *ids = slot_ids_on_device(*chain.ids(), pool.slot_ids());
     if (ids == nullptr) return fail("Expected memory for " + std::to_string(pool.slot_ids().size()) + " slot ids on the device, found none");
+    // the chain as a whole, as a model builds it: what a device fuses it computes with the same kernels as without us
+    for (const ChainNode &node : chain.nodes) {
+        if (node.stored != nullptr) pool.wait(static_cast<std::size_t>(pool.index_of(*node.stored)));
+    }
     for (const ChainNode &node : chain.nodes) {
         if (node.is_view) continue;
         if (node.stored == nullptr) {
@@ -218,10 +222,6 @@ abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &p
             continue;
         }
         const auto index = static_cast<std::size_t>(pool.index_of(*node.stored));
-        if (pool.is_waiting(index)) {
-            if (const abi::Status status = graph_.start(); status != abi::Status::success) return status;
-            pool.wait(index);
-        }
         abi::Tensor &matmul = graph_.add(*node.node);
         matmul.src[0] = pool.slot_tensor(index);
         matmul.src[2] = ids;
