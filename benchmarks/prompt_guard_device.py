@@ -2,7 +2,7 @@
 
 llama-bench's pp512 with dense weights on an RPC server of this machine and experts on the CPU: alone with `-ot exps=CPU`, and under
 `slotpool exec` with slots on that server, which no prompt fits. Single runs on a shared machine say little, so rounds alternate and the
-instructions of both programs are counted as well, by callgrind on a tiny model: that number does not depend on who else is busy.
+instructions of both programs are counted as well, by callgrind on a tiny model and a short prompt: that number does not depend on who else is busy.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from benchmarks.cgroup import SkippedError
 from testkit import syn
 
 SPEC = replace(decode_resident.SPEC, n_layer=2, n_embd=1024, n_ff_exp=512, n_expert=64, n_head=16)
-TINY = syn.Spec(n_layer=3, n_expert=16, n_expert_used=4)
+TINY = syn.Spec(n_layer=3, n_expert=32, n_expert_used=4)
 SLOTS = 16
 N_TOKENS = 512
+N_COUNTED_TOKENS = 128
+"""Of the prompt whose instructions are counted: what a prompt pays once weighs more in a short one."""
 N_ROUNDS = 8
 SCRIPTS = Path(__file__).parents[1] / "scripts" / "programs.py"
 
@@ -42,7 +44,7 @@ def run() -> dict[str, Any]:
         for number in range(N_ROUNDS):
             for name in sorted(arms, reverse=number % 2 == 1):
                 arms[name].append(_tokens_per_second(_command(name, programs, model, server)))
-        instructions = {name: _instructions(_command(name, programs, tiny, server), name, Path(folder)) for name in arms}
+        instructions = {name: _instructions(_command(name, programs, tiny, server, N_COUNTED_TOKENS), name, Path(folder)) for name in arms}
     return record.write(
         "prompt_guard_device",
         model=repr(SPEC),
@@ -65,8 +67,8 @@ def line(made: dict[str, Any]) -> str:
     return f"{text}; instructions per prompt {counted['pool'] / counted['plain']:.4f}x"
 
 
-def _command(name: str, programs: Path, model: Path, server: str) -> list[str]:
-    bench = [str(programs / "llama-bench"), "-m", str(model), "-p", str(N_TOKENS), "-n", "0", "-t", "1", "-o", "json"]
+def _command(name: str, programs: Path, model: Path, server: str, n_tokens: int = N_TOKENS) -> list[str]:
+    bench = [str(programs / "llama-bench"), "-m", str(model), "-p", str(n_tokens), "-n", "0", "-t", "1", "-o", "json"]
     bench += ["--rpc", server, "--repack", "0"]
     if name == "plain":
         return [*bench, "-ot", "exps=CPU"]
@@ -95,6 +97,9 @@ def _instructions(command: list[str], name: str, folder: Path) -> int:
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    is_pooled = "slotpool: pool " in done.stderr
+    if is_pooled and not (" of 0 lookups, " in done.stderr and "took the stock path" in done.stderr):
+        raise RuntimeError(f"expected every prompt refused, found: {done.stderr[-300:]}")
     if done.returncode:
         raise RuntimeError(f"expected {command[0]} to end well, found exit code {done.returncode}: {done.stderr[-2000:]}")
     return done
