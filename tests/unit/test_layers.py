@@ -46,7 +46,7 @@ ENGINE_ROOMS = {"engine", "generation", "loading", "cli"}
 CTYPES_ROOMS = {"native", "engine"}
 """`native` is the only door to the core; `engine` reads the engine's own handle."""
 
-CORE_ROOMS = ["os", "abi", "stats", "trace", "plan", "policy", "pool", "store", "transfer", "dispatch", "backend", "door"]
+CORE_ROOMS = ["os", "abi", "stats", "trace", "plan", "policy", "pool", "store", "transfer", "dispatch", "probe", "backend", "door"]
 """The rooms of the core from left to right: a room includes only rooms to its left, and the registry, the one global ggml requires."""
 PURE_CORE_ROOMS = {"policy": {"policy"}, "pool": {"pool", "policy"}, "plan": {"plan"}, "stats": {"stats"}}
 """Rooms that know no ggml and no system, and the rooms they may know."""
