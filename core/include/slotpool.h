@@ -88,6 +88,16 @@ SLOTPOOL_API void slotpool_available_memory(const char *root, uint64_t *host, ui
 SLOTPOOL_API int slotpool_fit_slots(const char *plan, size_t n_bytes, uint64_t bytes, const uint64_t *slot_bytes, int n_groups, int32_t *slots,
                                     char *text, size_t size);
 
+// ---- what llama.cpp reserves ----
+typedef struct {
+    uint64_t weights, context, compute;
+    char name[64];  // of the device; "CPU" for all host memory
+} slotpool_reserved;
+
+// `breakdown` is the engine's llama_get_memory_breakdown, `ggml` any function of its ggml, `context` a llama_context. Fills up to `capacity`
+// entries, one per device; returns their number, -1 where the ggml does not fit. A C++ call: only in a process of its own.
+SLOTPOOL_API int slotpool_reserved_bytes(const void *breakdown, const void *ggml, const void *context, slotpool_reserved *out, int capacity);
+
 // ---- the pool alone: simulator, benchmarks, property tests ----
 typedef struct slotpool_pool slotpool_pool;
 typedef struct {
