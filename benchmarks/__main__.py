@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import bookkeeping, cgroup, decode_resident, disk_resident, disk_tier, prompt_bypass, record
+from benchmarks import bookkeeping, cgroup, decode_resident, disk_resident, disk_tier, prompt_bypass, record, simulate
 
 ALL = {
     "bookkeeping": bookkeeping,
@@ -12,6 +12,7 @@ ALL = {
     "prompt_bypass": prompt_bypass,
     "disk_resident": disk_resident,
     "disk_tier": disk_tier,
+    "simulate": simulate,
 }
 
 for name in sys.argv[1:] or ALL:

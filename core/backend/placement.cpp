@@ -51,7 +51,7 @@ const abi::Tensor *planned_in_question(const abi::Tensor *op) {
 void keep_experts_off(const Plan &plan) {
     for (const PlannedDevice &planned : plan.devices) {
         abi::Device *device = registry_api().dev_by_name(planned.name.c_str());
-        if (device == nullptr || planned.slots == 0) continue;
+        if (device == nullptr) continue;
         const std::lock_guard<std::mutex> lock(devices().mutex);
         if (!devices().own_answers.emplace(device, device->iface.supports_op).second) continue;
         device->iface.supports_op = supports_op;

@@ -1,7 +1,7 @@
 // Where the loader puts planned expert tensors: into the store, whatever device the layer lives on, and without any flag.
 //
-// The loader asks the layer's device first, with a dummy. So the devices that have pools answer through us: no to the dummy of a planned
-// expert tensor while its model is loaded, and otherwise what they always said.
+// The loader asks the layer's device first, with a dummy. So the devices of a plan answer through us, those without slots too, whose layers
+// take the stock path: no to the dummy of a planned expert tensor while its model is loaded, and otherwise what they always said.
 #pragma once
 
 #include "abi/ggml_api.h"

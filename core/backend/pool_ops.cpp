@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "backend/dense_weights.h"
 #include "backend/layer_device.h"
 #include "backend/pool_device.h"
 #include "backend/registry.h"
@@ -55,7 +56,12 @@ std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
     if (!known.empty()) return known;
     const std::string found = layer_device(registry_api(), op, stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)].layer);
     if (!found.empty()) stored.session->set_device(stored.planned->group, found);
+    const PlannedDevice *device = stored.session->plan.find_device(found);
     if (found == "CPU") stored.session->switch_off(stored.planned->group, "its layer lives on the CPU");
+    if (device != nullptr && device->slots == 0) stored.session->switch_off(stored.planned->group, "0 slots asked for on " + found);
+    if (!found.empty() && found != "CPU" && device == nullptr) {
+        stored.session->switch_off(stored.planned->group, "its layer lives on " + found + ", which has no slots in the plan");
+    }
     return found;
 }
 
@@ -145,6 +151,10 @@ class Question {
 
 }  // namespace
 
-bool PoolDevice::takes(const abi::Tensor *op) { return pooled() != nullptr && Question(*this, op).is_taken(); }
+bool PoolDevice::takes(const abi::Tensor *op) {
+    if (pooled() == nullptr) return false;
+    if (is_cpu()) put_on_huge_pages(op);
+    return Question(*this, op).is_taken();
+}
 
 }  // namespace slotpool

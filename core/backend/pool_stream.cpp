@@ -1,6 +1,7 @@
 #include "backend/pool_stream.h"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -23,6 +24,11 @@ class PoolStream {
     abi::Status compute(abi::Graph *graph) {
         if (!is_ready(graph)) return abi::Status::failed;
         return dispatch_->compute(graph);
+    }
+
+    void fail(const std::string &what) {
+        set_last_error(what);
+        if (context_.session()) context_.session()->fail("Expected to compute on " + device_.pooled_name() + ", found: " + what);
     }
 
     void begin_ubatch(int n_threads) {
@@ -96,6 +102,9 @@ abi::Status backend_graph_compute(abi::Backend *backend, abi::Graph *graph) {
         return of(backend)->compute(graph);
     } catch (const std::bad_alloc &) {
         return abi::Status::alloc_failed;
+    } catch (const std::exception &unexpected) {  // no thread left, for instance
+        of(backend)->fail(unexpected.what());
+        return abi::Status::failed;
     }
 }
 

@@ -1,22 +1,18 @@
 #include "dispatch/device_dispatch.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "dispatch/backend_settings.h"
 #include "dispatch/device_allotment.h"
 #include "dispatch/pool_damage.h"
+#include "stats/stopwatch.h"
 #include "store/store_buffer.h"
 
 namespace slotpool {
 namespace {
 
 constexpr std::size_t kLeastIds = 4096;
-
-using Clock = std::chrono::steady_clock;
-
-double ns_since(Clock::time_point begin) { return std::chrono::duration<double, std::nano>(Clock::now() - begin).count(); }
 
 // the event's rows by expert, for experts that no pool has
 void sort_rows(const Routing &routing, EventRows &rows) {
@@ -69,10 +65,9 @@ void DeviceDispatch::set_abort_callback(abi::AbortCallback callback, void *data)
 // ---- a split ----
 
 abi::Status DeviceDispatch::compute(abi::Graph *graph) {
+    const DeviceGraph::Finished at_the_end(graph_);  // nothing of ours may be computing when the scheduler goes on
     const abi::Status status = compute_nodes(graph);
-    const abi::Status flushed = status == abi::Status::success ? graph_.start() : status;
-    graph_.finish();  // whatever happened: nothing of ours may be computing when the scheduler goes on
-    return flushed;
+    return status == abi::Status::success ? graph_.start() : status;
 }
 
 abi::Status DeviceDispatch::compute_nodes(abi::Graph *graph) {
@@ -117,9 +112,11 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
         const Uploader::Pause pause(*uploader_);
         routing_.read(api_, *chain.ids());
     }
-    if (routing_.ids.empty()) return abi::Status::success;
     DevicePool *pool = device_pool(chain.first());
-    if (pool != nullptr && routing_.n_used <= pool->n_slots()) return serve_pooled(chain, *pool);
+    const bool is_refused = pool != nullptr && is_pruned_and_too_large(*pool);
+    if (is_refused) context_.refuse(static_cast<std::size_t>(chain.first().planned->group));
+    if (routing_.ids.empty()) return abi::Status::success;
+    if (pool != nullptr && !is_refused && routing_.n_used <= pool->n_slots()) return serve_pooled(chain, *pool);
     if (!are_in_range(routing_, chain.first().shape.ne[2])) {
         return fail("Expected expert ids below " + std::to_string(chain.first().shape.ne[2]) + " in " + chain.first().planned->name +
                     ", found one outside. The router's output is damaged (NaN?): this request fails");
@@ -128,11 +125,19 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
     return compute_rows(chain, nullptr, all_rows_);
 }
 
+// A prompt's last layer arrives with its output rows only. It follows its ubatch: where that did not fit, the pool hears nothing of it.
+bool DeviceDispatch::is_pruned_and_too_large(const DevicePool &pool) const {
+    const std::int64_t n_tokens = context_.n_tokens(routing_.n_tokens);
+    return n_tokens > routing_.n_tokens && std::min<std::int64_t>(n_tokens * routing_.n_used, pool.n_expert()) > pool.n_slots();
+}
+
 abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &pool) {
     if (pool.begins_event(chain.first(), routing_, context_.ubatch())) {
+        const Stopwatch update;
         std::string error;
         if (!pool.look_up(chain.first(), routing_, context_.ubatch(), context_.session()->plan.is_settled, error)) return fail(error);
         pool.serve(plan_misses(pool), context_.phase(routing_.n_tokens));
+        update.add_to(pool.phase_counts().update_ns);
     }
     for (const ChainNode &node : chain.nodes) {
         if (node.stored != nullptr) pool.mark_served(*node.stored);
@@ -170,31 +175,37 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
         }
         return flush();
     }
-    const auto begin = Clock::now();
+    const Stopwatch event;
     if (!host_rows.empty()) {
         const Uploader::Pause pause(*uploader_);
         host_.prepare(chain, routing_, host_rows);  // before the device begins: what it needs is complete now
     }
-    double fetch_ns = ns_since(begin);
+    std::uint64_t fetch_ns = event.ns();
+    const Stopwatch device;
     const bool has_device_rows = pool != nullptr && pool->has_device_rows();
     abi::Status status = has_device_rows ? start_device(chain, *pool) : abi::Status::success;
     if (status == abi::Status::success && !host_rows.empty()) {
-        const auto host_begin = Clock::now();
+        const Stopwatch host;
         status = host_.compute();
-        if (chain.is_whole && pool != nullptr) {
-            host_ns_per_byte_.add(ns_since(host_begin) / (static_cast<double>(host_rows.experts.size()) * static_cast<double>(pool->slab_bytes())));
-        }
+        if (pool != nullptr) note_host_ns(chain, *pool, host.ns());
     }
     graph_.finish();
-    if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) device_ns_per_event_.add(ns_since(begin));
+    if (has_device_rows) device.add_to(pool->phase_counts().hit_compute_ns);
+    if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) device_ns_per_event_.add(static_cast<double>(event.ns()));
     if (status == abi::Status::success && !host_rows.empty()) {
         const Uploader::Pause pause(*uploader_);
-        const auto upload_begin = Clock::now();
+        const Stopwatch upload;
         upload_results(chain, host_rows);
-        fetch_ns += ns_since(upload_begin);
-        if (chain.is_whole) fetch_ns_per_event_.add(fetch_ns);
+        fetch_ns += upload.ns();
+        if (chain.is_whole) fetch_ns_per_event_.add(static_cast<double>(fetch_ns));
     }
     return status;
+}
+
+void DeviceDispatch::note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns) {
+    pool.phase_counts().miss_compute_ns.add(ns);
+    const auto bytes = static_cast<double>(pool.host_rows().experts.size()) * static_cast<double>(pool.slab_bytes());
+    if (chain.is_whole) host_ns_per_byte_.add(static_cast<double>(ns) / bytes);
 }
 
 abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &pool) {
@@ -220,11 +231,7 @@ abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &p
 
 abi::Tensor *DeviceDispatch::slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids) {
     const std::size_t bytes = slot_ids.size() * sizeof(std::int32_t);
-    if (ids_buffer_ == nullptr || api_.buffer_size(ids_buffer_) < bytes) {
-        if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
-        ids_buffer_ = api_.buft_alloc(api_.dev_buffer_type(engine_.device), std::max(bytes, kLeastIds));
-    }
-    if (ids_buffer_ == nullptr) return nullptr;
+    if (!has_room_for_ids(bytes)) return nullptr;
     ids_ = abi::Tensor{};
     ids_.type = abi::kTypeI32;
     ids_.buffer = ids_buffer_;
@@ -238,6 +245,13 @@ abi::Tensor *DeviceDispatch::slot_ids_on_device(const abi::Tensor &ids, const st
     const Uploader::Pause pause(*uploader_);
     api_.tensor_set(&ids_, slot_ids.data(), 0, bytes);
     return &ids_;
+}
+
+bool DeviceDispatch::has_room_for_ids(std::size_t bytes) {
+    if (ids_buffer_ != nullptr && api_.buffer_size(ids_buffer_) >= bytes) return true;
+    if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
+    ids_buffer_ = api_.buft_alloc(api_.dev_buffer_type(engine_.device), std::max(bytes, kLeastIds));
+    return ids_buffer_ != nullptr;
 }
 
 // Rows that follow each other go in one copy.
@@ -279,21 +293,35 @@ DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
     return pools_[group].get();
 }
 
-// All pools of the device at once, at the first compute: everything else that wants its memory is there by then.
+// All pools of the device at once, at the first compute: everything else that wants its memory is there by then, slot ids included.
 void DeviceDispatch::make_pools() {
     Session &session = *context_.session();
     has_pools_ = true;
     pools_.resize(session.plan.groups.size());
+    has_room_for_ids(kLeastIds);
     const bool is_cpu = api_.dev_type(engine_.device) == abi::DeviceType::cpu;
-    const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(api_.dev_name(engine_.device));
+    const std::string name = is_cpu ? "CPU" : api_.dev_name(engine_.device);
+    const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(name);
     const DeviceRoom room = device_room(api_, engine_.device, planned);
-    page_device_ = session.page.find_device(is_cpu ? "CPU" : api_.dev_name(engine_.device));
+    page_device_ = session.page.find_device(name);
     if (page_device_ >= 0) session.page.set_device(page_device_, room.budget, room.free);
     const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
-    std::string error;
     for (std::size_t group = 0; group < slots.size(); group++) {
-        if (slots[group] > 0 && !make_pool(group, slots[group], error)) session.switch_off(static_cast<int>(group), error);
+        const auto number = static_cast<int>(group);
+        if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
+        std::string reason = why_too_few(session.plan.groups[group], slots[group], name);
+        if (reason.empty() && make_pool(group, slots[group], reason)) continue;
+        session.switch_off(number, reason);
+        session.set_slots(number, 0);  // graphs that are built from now on take the stock path
     }
+}
+
+// A pool that one token does not fit into serves nothing.
+std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const std::string &name) const {
+    const auto n_used = static_cast<int>(std::min<std::int64_t>(routing_.n_used, group.n_expert));
+    if (n_slots >= n_used) return {};
+    return "Expected room for " + std::to_string(n_used) + " slots, which one token uses, on " + name + ", found room for " +
+           std::to_string(n_slots) + ". Try a larger --device-budget, or a smaller --rail";
 }
 
 bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {

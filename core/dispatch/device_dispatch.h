@@ -34,6 +34,7 @@ class DeviceDispatch final : public Dispatch {
    private:
     abi::Status compute_nodes(abi::Graph *graph);
     abi::Status serve(ExpertChain chain);
+    bool is_pruned_and_too_large(const DevicePool &pool) const;
     abi::Status serve_pooled(const ExpertChain &chain, DevicePool &pool);
     abi::Status compute_rows(const ExpertChain &chain, DevicePool *pool, const EventRows &host_rows);
     abi::Status start_device(const ExpertChain &chain, DevicePool &pool);
@@ -42,10 +43,13 @@ class DeviceDispatch final : public Dispatch {
     abi::Status flush();
     abi::Status fail(const std::string &error);
 
+    void note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns);
     MissPlan plan_misses(const DevicePool &pool) const;
     DevicePool *device_pool(const StoredTensor &stored);
     void make_pools();
+    std::string why_too_few(const PlannedGroup &group, int n_slots, const std::string &name) const;
     bool make_pool(std::size_t group, int n_slots, std::string &error);
+    bool has_room_for_ids(std::size_t bytes);
     abi::Tensor *slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids);
 
     const Engine engine_;

@@ -4,6 +4,11 @@
 #include <numeric>
 
 namespace slotpool {
+namespace {
+
+constexpr std::int64_t kRowsOfOtherKernels = 8;  // an expert with so many rows is computed by other kernels of the CPU
+
+}  // namespace
 
 std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
                                              Uploader &uploader, GroupCounts &counts, std::string &error) {
@@ -11,7 +16,10 @@ std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *d
     auto slots = DeviceSlots::allocate(api, device, tensors, n_slots, session.plan.poison, error);
     if (!slots) return nullptr;
     const PlannedGroup &planned = session.plan.groups[static_cast<std::size_t>(group)];
-    return std::unique_ptr<DevicePool>(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, uploader, counts));
+    std::unique_ptr<DevicePool> made(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, uploader, counts));
+    // a context has one uploader: it tells contexts apart
+    if (session.recorder) made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &uploader);
+    return made;
 }
 
 DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
@@ -25,7 +33,7 @@ DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, 
       is_later_(static_cast<std::size_t>(n_slots), false),
       event_served_(tensors.size(), true),
       slot_of_expert_(static_cast<std::size_t>(group.n_expert), kNone),
-      used_by_(static_cast<std::size_t>(n_slots), kNone),
+      used_by_(static_cast<std::size_t>(n_slots), Use::nobody),
       order_(tensors.size()) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     for (const auto &tensor : tensors_) {
@@ -71,6 +79,7 @@ void DevicePool::publish_arrived() {
     const auto is_there = [this](int slot) {
         if (!has_arrived(slot)) return false;
         pool_.publish(slot);
+        for (std::size_t index = 0; index < tensors_.size(); index++) phase_counts().copy_ns.add(upload(slot, index).took_ns);
         if (is_later_[static_cast<std::size_t>(slot)]) uploader_.count_later(-1);
         is_later_[static_cast<std::size_t>(slot)] = false;
         return true;
@@ -115,6 +124,8 @@ bool DevicePool::look_up(const StoredTensor &stored, const Routing &routing, std
 }
 
 void DevicePool::serve(const MissPlan &plan, Phase phase) {
+    phase_ = phase;
+    if (trace_) trace_->push(event_ubatch_, phase == Phase::prompt, event_.n_used, event_.ids);
     for (const Lookup &lookup : lookups_) slot_of_expert_[static_cast<std::size_t>(lookup.expert)] = lookup.is_hit ? lookup.slot : kNone;
     const std::vector<Lookup *> ranked = n_misses_ == 0 ? std::vector<Lookup *>() : pool_.rank(lookups_);
     for (Lookup *lookup : ranked) {
@@ -129,7 +140,7 @@ void DevicePool::serve(const MissPlan &plan, Phase phase) {
     }
     begin_urgent_copies();
     map_rows();
-    count(phase);
+    count();
 }
 
 void DevicePool::begin_copy_for_later(const Lookup &lookup) {
@@ -176,8 +187,7 @@ void DevicePool::map_rows() {
     }
     n_device_rows_ = slot_ids_.size() - n_host;
     map_host_rows();
-    if (n_host == 0 || n_device_rows_ == 0) return;
-    for (std::int64_t token = 0; token < event_.n_tokens; token++) give_idle_slots(token);
+    if (n_host > 0 && n_device_rows_ > 0) give_idle_slots();
 }
 
 void DevicePool::map_host_rows() {
@@ -194,28 +204,44 @@ void DevicePool::map_host_rows() {
 
 // The shape of a call is kept, so the device computes something for every row. What it computes for a row of the host is never used, but
 // kernels expect a token's experts to differ.
-void DevicePool::give_idle_slots(std::int64_t token) {
-    const auto begin = slot_ids_.begin() + static_cast<std::ptrdiff_t>(token * event_.n_used);
-    const auto end = begin + static_cast<std::ptrdiff_t>(event_.n_used);
-    std::fill(used_by_.begin(), used_by_.end(), 0);
-    std::for_each(begin, end, [&](std::int32_t slot) {
-        if (slot != kNone) used_by_[static_cast<std::size_t>(slot)] = 1;
-    });
-    int next = 0;
-    const auto is_idle = [&](int slot) { return used_by_[static_cast<std::size_t>(slot)] == 0 && !pool_.is_filling(slot); };
-    for (auto slot = begin; slot != end; ++slot) {
-        if (*slot != kNone) continue;
-        while (next < pool_.n_slots() && !is_idle(next)) next++;
-        if (next == pool_.n_slots()) {  // what is on its way arrives in a moment, and is as good as any
-            settle();
-            next = 0;
-            while (next < pool_.n_slots() && !is_idle(next)) next++;
+void DevicePool::give_idle_slots() {
+    std::vector<Use> uses(used_by_.size(), Use::nobody);
+    for (const std::int32_t slot : slot_ids_) {
+        if (slot != kNone) uses[static_cast<std::size_t>(slot)] = Use::other_tokens;
+    }
+    for (auto begin = slot_ids_.begin(); begin != slot_ids_.end(); begin += static_cast<std::ptrdiff_t>(event_.n_used)) {
+        const auto end = begin + static_cast<std::ptrdiff_t>(event_.n_used);
+        used_by_ = uses;
+        std::for_each(begin, end, [&](std::int32_t slot) {
+            if (slot != kNone) used_by_[static_cast<std::size_t>(slot)] = Use::this_token;
+        });
+        for (auto slot = begin; slot != end; ++slot) {
+            if (*slot != kNone) continue;
+            *slot = idle_slot();
+            used_by_[static_cast<std::size_t>(*slot)] = Use::this_token;
         }
-        *slot = next++;
     }
 }
 
-void DevicePool::count(Phase phase) {
+// A row more for an expert would be harmless, if the kernels of CPUs did not change at eight rows of an expert. What fits the slots
+// leaves enough of them to nobody, once those on their way have arrived.
+int DevicePool::idle_slot() {
+    int slot = idle_slot(Use::nobody);
+    if (slot == kNone && event_.n_tokens < kRowsOfOtherKernels) slot = idle_slot(Use::other_tokens);
+    if (slot != kNone) return slot;
+    settle();
+    slot = idle_slot(Use::nobody);
+    return slot != kNone ? slot : idle_slot(Use::other_tokens);
+}
+
+int DevicePool::idle_slot(Use most) const {
+    for (int slot = 0; slot < pool_.n_slots(); slot++) {
+        if (used_by_[static_cast<std::size_t>(slot)] <= most && !pool_.is_filling(slot)) return slot;
+    }
+    return kNone;
+}
+
+void DevicePool::count() {
     std::uint64_t hits = 0;
     std::uint64_t rows_hit = 0;
     std::uint64_t evicted = 0;
@@ -224,7 +250,7 @@ void DevicePool::count(Phase phase) {
         evicted += lookup.evicted != kNone ? 1 : 0;
         rows_hit += lookup.is_hit ? static_cast<std::uint64_t>(lookup.n_rows) : 0;
     }
-    PhaseCounts &counts = counts_.phase[static_cast<int>(phase)];
+    PhaseCounts &counts = phase_counts();
     counts.events.add(1);
     counts.lookups.add(lookups_.size());
     counts.hits.add(hits);

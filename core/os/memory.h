@@ -14,6 +14,8 @@ void *reserve_memory(std::size_t bytes);
 void keep_from_children(void *base, std::size_t bytes);
 // For both kinds, memory and addresses.
 void release_memory(void *base, std::size_t bytes);
+// Puts memory that is in use onto huge pages, as far as whole ones lie in it and the system can do it now. Its contents stay.
+void use_huge_pages(void *base, std::size_t bytes);
 // Bytes of reserve_memory that nobody has touched yet: the system still counts them as available.
 std::uint64_t promised_memory();
 

@@ -52,6 +52,18 @@ std::size_t untouched_bytes(std::uint8_t *base, std::size_t bytes) {
 
 }  // namespace
 
+void use_huge_pages(void *base, std::size_t bytes) {
+    constexpr std::uintptr_t kHugePage = 2U << 20;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(base) + kHugePage - 1) / kHugePage * kHugePage;
+    const auto end = (reinterpret_cast<std::uintptr_t>(base) + bytes) / kHugePage * kHugePage;
+    if (begin >= end) return;
+    madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);
+#ifdef __linux__
+    constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, newer than the C library may be; an older kernel gets there in its own time
+    madvise(reinterpret_cast<void *>(begin), end - begin, kCollapse);
+#endif
+}
+
 void *reserve_memory(std::size_t bytes) {
     void *base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) return nullptr;

@@ -107,8 +107,9 @@ class PlanReader {
     }
 
     bool policy(const Words &words, const std::string &line) {
-        if (words.size() < 2 || words.size() > 3 || (words[1] != "lru" && words[1] != "decay")) {
-            return fail("policy lru or policy decay [DECAY]", words.size() < 2 ? "no name" : quoted(line));
+        const bool is_known = words.size() >= 2 && (words[1] == "lru" || words[1] == "decay" || words[1] == "follow");
+        if (!is_known || words.size() > 3) {
+            return fail("policy lru, policy decay [DECAY] or policy follow [DECAY]", words.size() < 2 ? "no name" : quoted(line));
         }
         plan_.policy = words[1];
         if (words.size() == 2) return true;

@@ -14,6 +14,7 @@
 #include "stats/stats.h"
 #include "store/file_store.h"
 #include "store/session_page.h"
+#include "trace/recorder.h"
 
 namespace slotpool {
 
@@ -98,8 +99,9 @@ class Session : public std::enable_shared_from_this<Session> {
     void fail(const std::string &failure);
 
     const Plan plan;
-    SessionPage page;                  // where all counters are
-    std::unique_ptr<FileStore> files;  // nullptr: experts are in host memory. Set before the session is used
+    SessionPage page;                           // where all counters are
+    std::unique_ptr<FileStore> files;           // nullptr: experts are in host memory. Set before the session is used
+    std::shared_ptr<trace::Recorder> recorder;  // nullptr: routing is not recorded. Set before the session is used
 
    private:
     bool fits(const abi::Tensor &weight, const PlannedTensor &planned);

@@ -92,7 +92,7 @@ def test_plan_file_is_this_text() -> None:
     made = replace(plan.make(model, 4), off=(plan.Off("blk.9.ffn_up_exps.weight", "off: budget"),))
     assert plan.to_text(made) == (
         "slotpool-plan 1\n"
-        "policy decay 0.97\n"
+        "policy follow 0.97\n"
         "poison off\n"
         "group layer=0 pass=exps device=CPU slots=4 n_expert=8\n"
         "tensor blk.0.ffn_up_exps.weight role=up slab=96\n"
@@ -181,7 +181,7 @@ def test_plan_with_files_is_this_text(tmp_path: Path) -> None:
     times = [os.stat(tmp_path / name).st_mtime_ns for name in ("a b.gguf", "c.gguf")]
     assert plan.to_text(made) == (
         "slotpool-plan 1\n"
-        "policy decay 0.97\n"
+        "policy follow 0.97\n"
         "poison off\n"
         "memory budget=1000000000 rail=5 reserve=0\n"
         f"file 0 size=800 mtime={times[0]} path={tmp_path}/a b.gguf\n"
@@ -309,10 +309,10 @@ REJECTIONS = [
     ("slotpool-plan 1.0\n", 1, "plan version 1", '"1.0"'),
     (HEAD + HEAD, 2, "a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off, report)", "slotpool-plan"),
     (HEAD + "\n# x\nGroup\n", 4, "a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off, report)", '"Group"'),
-    (HEAD + "policy\n", 2, "policy lru or policy decay [DECAY]", "no name"),
-    (HEAD + "policy lruk\n", 2, "policy lru or policy decay [DECAY]", "lruk"),
-    (HEAD + "policy default\n", 2, "policy lru or policy decay [DECAY]", "default"),
-    (HEAD + "policy decay 0.9 0.9\n", 2, "policy lru or policy decay [DECAY]", "decay"),
+    (HEAD + "policy\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "no name"),
+    (HEAD + "policy lruk\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "lruk"),
+    (HEAD + "policy default\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "default"),
+    (HEAD + "policy decay 0.9 0.9\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "decay"),
     *((HEAD + f"policy decay {word}\n", 2, "a decay above 0 and at most 1", f'"{word}"') for word in BAD_DECAYS),
     (HEAD + "policy lru 2\n", 2, "a decay above 0 and at most 1", '"2"'),
     (HEAD + "poison\n", 2, "poison on or poison off", "poison"),

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from slotpool import policies
 from slotpool.model import ExpertTensor
 
-POLICIES = ("default", "decay", "lru")
-"""Names of eviction policies. `default` is the one that measured best so far (docs/log.md): decayed frequency."""
+POLICIES = ("default", *policies.POLICIES)
+"""Names of eviction policies. `default` is the one that measured best so far (docs/log.md)."""
 DECAY = 0.97
 """Decay of the frequency policy per event, the constant of the reference figures in docs/design/pool.md."""
 PASSES = ("exps", "chexps")
@@ -102,7 +103,7 @@ class Plan:
 
     groups: tuple[Group, ...] = ()
     off: tuple[Off, ...] = ()
-    policy: str = "decay"
+    policy: str = policies.DEFAULT
     decay: float = DECAY
     poison: bool = False
     warnings: tuple[str, ...] = ()

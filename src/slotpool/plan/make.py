@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from slotpool import policies
 from slotpool.errors import SlotpoolError, quoted, unknown
 from slotpool.model import Model
 from slotpool.plan.devices import on_devices
@@ -51,7 +52,7 @@ def make(
     _check_bytes(device_budget, "--device-budget")
     _check_bytes(rail, "--rail")
     _check_bytes(ram_budget, "--ram-budget", ("auto",))
-    name = "decay" if policy == "default" else policy
+    name = policies.DEFAULT if policy == "default" else policy
     if not model.experts:
         return Plan(policy=name)
     if devices:
