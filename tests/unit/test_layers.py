@@ -36,6 +36,7 @@ ROOMS = [
     "loading",
     "reserve",
     "probe",
+    "planning",
     "recording",
     "__init__",
     "records",
@@ -50,7 +51,7 @@ NEED_NO_ENGINE = set(ROOMS[: ROOMS.index("engine")])
 ENGINE_ROOMS = {"engine", "generation", "loading", "reserve", "recording", "cli"}
 """`generation` drives any llama_cpp.Llama, pooled or not, so it knows the engine and nothing of pools."""
 CTYPES_ROOMS = {"native", "engine", "reserve", "recording"}
-"""`native` is the only door to the core; `engine` and `reserve` use the engine's own handle, `recording` the nodes that a callback is shown."""
+"""`native` is the only door to the core; `engine` and `reserve` use the engine's own handle, `recording` the nodes of a callback."""
 
 CORE_ROOMS = ["os", "abi", "stats", "trace", "plan", "policy", "pool", "store", "transfer", "dispatch", "probe", "backend", "door"]
 """The rooms of the core from left to right: a room includes only rooms to its left, and the registry, the one global ggml requires."""

@@ -1,4 +1,4 @@
-"""What a pool would bring: hit rates from a trace or an assumption, seconds of a token from measured speeds, slots where they pay, a verdict.
+"""What a pool would bring: hit rates from a trace or an assumption, seconds of a token, slots where they pay, a verdict.
 
 Arithmetic alone: asks no engine and no device, and measures nothing.
 """

@@ -18,8 +18,8 @@ _LATE_SHARE = 1 / 3
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes per second: experts computed by the CPU (`cpu`, and while copies go on, `cpu_beside`) and by the device; the link to it; the disk,
-    read directly and by page faults. `turn` is seconds for what a layer sends to the CPU and back. Infinite where there is none."""
+    """Bytes per second, infinite where there is none: experts computed by the CPU (`cpu`, and while copies go on, `cpu_beside`) and by the
+    device; the link to it; the disk, read directly and by page faults. `turn` is seconds for what a layer sends to the CPU and back."""
 
     cpu: float
     device: float = float("inf")

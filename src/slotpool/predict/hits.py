@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slotpool import native
+from slotpool.errors import SlotpoolError
+from slotpool.simulate import Settings, Slots, simulate
+from slotpool.trace import Group, Trace
 
 Curve: TypeAlias = Callable[[int], float]
 """Slots of a layer -> share of its lookups that are hits, 0 to 1."""
 
+MOST_EVENTS = 1 << 15
 _RECORDED_SKEW = ((0.0, 0.0), (0.25, 0.694), (0.375, 0.836), (0.5, 0.916), (1.0, 1.0))
 """Share of experts with a slot -> hit rate, decayed frequency on the gpt-oss-20b trace (docs/design/pool.md)."""
 ASSUMED = "assumed: routing as skewed as that of gpt-oss-20b, not measured on this model (--trace FILE measures)"
@@ -30,17 +33,22 @@ def flat(n_expert: int) -> Curve:
     return lambda slots: min(slots, n_expert) / n_expert
 
 
-def recorded(ids: NDArray[np.int32], n_expert: int, policy: str, decay: float) -> Curve:
-    """What a pool of so many slots finds on the events `ids`, [n_events, k], one token each, from empty slots. ValueError on an id out of range."""
-    events = np.ascontiguousarray(ids, np.int32)
-    n_events, n_used = events.shape
+def recorded(trace: Trace, group: Group, policy: str) -> Curve:
+    """What generation finds in a pool of so many slots on the group's events, the prompts of the trace replayed too, from empty slots.
+
+    The seam to the simulator. Of a long trace the last MOST_EVENTS. 0 where there is no generation that fits.
+    """
+    is_late = np.arange(group.n_events) >= group.n_events - MOST_EVENTS
+    alone = replace(trace, groups=(group.select(is_late) if group.n_events > MOST_EVENTS else group,))
 
     @cache
     def rate(slots: int) -> float:
-        if slots < n_used or not n_events:
+        if slots < group.n_expert_used:
             return 0.0
-        pool = native.Pool(n_expert, min(slots, n_expert), policy, decay)
-        n_lookups = sum(len(set(row)) for row in events.tolist())
-        return pool.replay(events.ctypes.data, n_events, n_used) / n_lookups
+        try:
+            found = simulate(alone, [policy], [Slots(count=slots)], Settings(phase="generation"))
+        except SlotpoolError:
+            return 0.0
+        return found.rows[0].hit_rate
 
     return rate

@@ -12,7 +12,7 @@ KNEE = 0.002
 
 @dataclass(frozen=True)
 class Want:
-    """A layer that wants slots: at least `least` (what a token uses), at most `most`, `slot_bytes` each, `seconds(slots)` of an event then."""
+    """A layer that wants slots, `least` (what a token uses) to `most`, of `slot_bytes` each; `seconds(slots)` of an event then."""
 
     least: int
     most: int

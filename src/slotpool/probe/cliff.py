@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -51,7 +52,7 @@ def find_cliff(device: str, model: Path, probe: Probe, on_step: Callable[[Step],
     with ExitStack() as held:
         held.callback(llm.close)
         filled: list[Filled] = []
-        held.callback(lambda: [one.close() for one in filled])
+        held.callback(filled.clear)  # memory goes with the last name for it
         steps = _fill(device, probe, filled, lambda: _speed(llm), on_step)
     return judged(device, steps)
 
@@ -59,7 +60,7 @@ def find_cliff(device: str, model: Path, probe: Probe, on_step: Callable[[Step],
 def judged(device: str, steps: Sequence[Step]) -> Cliff:
     """What the steps say."""
     first = steps[0].tokens_per_second
-    for before, step in zip(steps, steps[1:], strict=False):
+    for before, step in pairwise(steps):
         if step.tokens_per_second < BREAKS_BELOW * first:
             return Cliff(device, tuple(steps), "slow" if step.tokens_per_second else "failed", before.free)
     return Cliff(device, tuple(steps), "full", steps[-1].free)

@@ -37,7 +37,7 @@ class FilePart:
 
 @dataclass(frozen=True)
 class Subjects:
-    """`weights` are experts and plain weights (n_used 0), counts still to be chosen; `slab_bytes` is what a link or disk moves at a time."""
+    """`weights` are experts and plain weights (n_used 0), counts still to be chosen; links and disks move `slab_bytes` at a time."""
 
     devices: tuple[Device, ...]
     weights: tuple[Matrices, ...]

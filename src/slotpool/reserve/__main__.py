@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _answer(question: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
-    llama_cpp.llama_log_set(_collect, ctypes.c_void_p(0))
+    llama_cpp.llama_log_set(_callback, ctypes.c_void_p(0))
     for library in question["backends"]:
         if not _ggml("ggml_backend_load", ctypes.c_void_p, ctypes.c_char_p)(os.fsencode(library)):
             raise SlotpoolError(f"expected a backend, found none: {_reason()}", where=library)
@@ -54,9 +54,11 @@ def _answer(question: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
     return {"devices": devices, "n_nodes": nodes, "n_splits": splits}
 
 
-@llama_cpp.llama_log_callback
 def _collect(_level: int, text: bytes, _data: object) -> None:
     _lines.append(text.decode("utf-8", "replace"))
+
+
+_callback = llama_cpp.llama_log_callback(_collect)
 
 
 def _context(path: bytes, wanted: Wanted) -> int:

@@ -29,7 +29,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class DeviceBytes:
-    """Bytes on a device, or in host memory (`HOST`): weights, KV cache with other states, the worst compute buffer of prompt and generation."""
+    """Bytes on a device, or in host memory (`HOST`): weights, KV cache with other states, the worst compute buffers."""
 
     name: str
     weights: int

@@ -71,7 +71,7 @@ def _checked(document: Any, identity: str) -> Speeds:
 
 
 def _speed(**values: Any) -> Speed:
-    kinds = {"str": str, "float": (int, float), "int": int}
+    kinds: dict[str, tuple[type, ...]] = {"str": (str,), "float": (int, float), "int": (int,)}
     for field in fields(Speed):
         value = values[field.name]
         if isinstance(value, bool) or not isinstance(value, kinds[str(field.type)]):

@@ -44,7 +44,7 @@ def direct(depth: int) -> str:
 
 @dataclass(frozen=True)
 class Speed:
-    """One measured speed. `subject` is CPU, a device by ggml's name or a mount point; `of` describes it: another description, another thing.
+    """One measured speed. `subject` is CPU, a device by ggml's name or a mount point, `of` describes it: with another it is another thing.
 
     `median`, `low` and `high` are in `unit` (bytes per second, or seconds); `n_samples` says how many there were. `load` is the load
     average per core before it was measured, `date` when, as ISO 8601 in UTC. `note` is what a reader must know, empty mostly.
