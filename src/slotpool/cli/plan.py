@@ -210,6 +210,7 @@ def _print(found: dict[str, Any]) -> None:
     print_line()
     if found["predicted"]["generation_tps"] is not None:
         print_pairs([(name, _speed(found[key])) for name, key in (("with the pool", "predicted"), ("plain llama.cpp", "plain"))])
+    if found["break_even_hit_rate"] is not None:
         print_pairs([("break-even hit rate if every miss is copied", f"{found['break_even_hit_rate']:.1%}")])
     print_line(f"{found['verdict']}: {found['reason']}")
 

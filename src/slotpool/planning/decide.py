@@ -199,7 +199,8 @@ def _over_disk(given: Given) -> Decision:
         rail=terms.rail,
         available=given.available,
     )
-    return Decision(outlook, replace(made, groups=_as_fitting(made.groups, slots)), (terms,))
+    memory = replace(made.memory, reserve=terms.compute) if made.memory else None  # made by then, and not touched yet
+    return Decision(outlook, replace(made, groups=_as_fitting(made.groups, slots), memory=memory), (terms,))
 
 
 def _as_fitting(groups: Sequence[Group], slots: int) -> tuple[Group, ...]:

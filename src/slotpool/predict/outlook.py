@@ -35,7 +35,10 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Outlook:
-    """`verdict` is go or no-go, `reason` why. `plain` is plain llama.cpp with the best placement in the same bytes."""
+    """`verdict` is go or no-go, `reason` why. `plain` is plain llama.cpp with the best placement in the same bytes.
+
+    `break_even_hit_rate` is that of copying every miss; None where there is no link.
+    """
 
     verdict: str
     reason: str
@@ -58,7 +61,8 @@ def judge(layers: Sequence[Layer], other_seconds: float, way: str, plain_way: st
     ratio = predicted.generation_tps / against.generation_tps
     speeds = f"{predicted.generation_tps:.3g} tokens/s with the pool, {against.generation_tps:.3g} without, in the same bytes"
     verdict, reason = ("go", f"{ratio:.2f}x: {speeds}") if ratio >= GAIN else ("no-go", f"slots would not pay, {ratio:.2f}x: {speeds}")
-    return Outlook(verdict, reason, predicted, against, max((one.rates.break_even for one in layers), default=0.0))
+    even = None if plain_way == FAULTING else max((one.rates.break_even for one in layers), default=0.0)
+    return Outlook(verdict, reason, predicted, against, even)
 
 
 def _plain(layer: Layer, hit_rate: float, way: str) -> float:
