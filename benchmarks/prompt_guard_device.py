@@ -2,7 +2,7 @@
 
 llama-bench's pp512 with dense weights on an RPC server of this machine and experts on the CPU: alone with `-ot exps=CPU`, and under
 `slotpool exec` with slots on that server, which no prompt fits. Single runs on a shared machine say little, so rounds alternate and the
-instructions of both programs are counted as well, by callgrind on a tiny model and a short prompt: that number does not depend on who else is busy.
+instructions of both programs are counted as well, by callgrind on a tiny model and a short prompt: that number depends on nobody else.
 """
 
 from __future__ import annotations

@@ -24,9 +24,12 @@ namespace slotpool::abi {
     F(set_name, ggml_set_name, Tensor *(*)(Tensor *, const char *))                                                             \
     F(set_input, ggml_set_input, void (*)(Tensor *))                                                                            \
     F(mul_mat_id, ggml_mul_mat_id, Tensor *(*)(Context *, Tensor *, Tensor *, Tensor *))                                        \
+    F(mul_mat, ggml_mul_mat, Tensor *(*)(Context *, Tensor *, Tensor *))                                                        \
     F(scale, ggml_scale, Tensor *(*)(Context *, Tensor *, float))                                                               \
     F(op_name, ggml_op_name, const char *(*)(int))                                                                              \
     F(type_name, ggml_type_name, const char *(*)(int))                                                                          \
+    F(row_size, ggml_row_size, std::size_t (*)(int, std::int64_t))                                                              \
+    F(blck_size, ggml_blck_size, std::int64_t (*)(int))                                                                         \
     F(nbytes, ggml_nbytes, std::size_t (*)(const Tensor *))                                                                     \
     F(buffer_init, ggml_backend_buffer_init, Buffer *(*)(BufferType *, BufferTable, void *, std::size_t))                       \
     F(buffer_free, ggml_backend_buffer_free, void (*)(Buffer *))                                                                \
@@ -62,6 +65,7 @@ namespace slotpool::abi {
     F(dev_reg, ggml_backend_dev_backend_reg, Registry *(*)(Device *))                                                           \
     F(dev_init, ggml_backend_dev_init, Backend *(*)(Device *, const char *))                                                    \
     F(dev_buffer_type, ggml_backend_dev_buffer_type, BufferType *(*)(Device *))                                                 \
+    F(dev_host_buffer_type, ggml_backend_dev_host_buffer_type, BufferType *(*)(Device *))                                       \
     F(dev_buffer_from_host_ptr, ggml_backend_dev_buffer_from_host_ptr, Buffer *(*)(Device *, void *, std::size_t, std::size_t)) \
     F(dev_supports_op, ggml_backend_dev_supports_op, bool (*)(Device *, const Tensor *))                                        \
     F(dev_supports_buft, ggml_backend_dev_supports_buft, bool (*)(Device *, BufferType *))                                      \

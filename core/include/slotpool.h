@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 6
+#define SLOTPOOL_INTERFACE 7
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -92,6 +92,16 @@ SLOTPOOL_API void slotpool_available_memory(const char *root, uint64_t *host, ui
 // and why in `text`.
 SLOTPOOL_API int slotpool_fit_slots(const char *plan, size_t n_bytes, uint64_t bytes, const uint64_t *slot_bytes, int n_groups, int32_t *slots,
                                     char *text, size_t size);
+
+// ---- what llama.cpp reserves ----
+typedef struct {
+    uint64_t weights, context, compute;
+    char name[64];  // of the device; "CPU" for all host memory
+} slotpool_reserved;
+
+// `breakdown` is the engine's llama_get_memory_breakdown, `ggml` any function of its ggml, `context` a llama_context. Fills up to `capacity`
+// entries, one per device; returns their number, -1 where the ggml does not fit. A C++ call: only in a process of its own.
+SLOTPOOL_API int slotpool_reserved_bytes(const void *breakdown, const void *ggml, const void *context, slotpool_reserved *out, int capacity);
 
 // ---- the pool alone: simulator, benchmarks, property tests ----
 typedef struct slotpool_pool slotpool_pool;
@@ -185,6 +195,42 @@ SLOTPOOL_API void slotpool_read_error(const slotpool_read *read, char *text, siz
 SLOTPOOL_API void slotpool_reader_submit(slotpool_reader *reader, slotpool_read *read);
 SLOTPOOL_API int slotpool_reader_wait(slotpool_reader *reader, slotpool_read *read);
 SLOTPOOL_API void slotpool_reader_cancel(slotpool_reader *reader, slotpool_read *read);
+
+// ---- the probe: speeds of this machine, through the functions of one ggml ----
+typedef struct slotpool_probe slotpool_probe;
+typedef struct slotpool_probe_work slotpool_probe_work;
+typedef struct slotpool_probe_filled slotpool_probe_filled;
+
+enum { SLOTPOOL_PROBE_READ, SLOTPOOL_PROBE_MULTIPLY, SLOTPOOL_PROBE_NODES, SLOTPOOL_PROBE_COPY };
+
+// What is measured (core/probe/work.h); fields that a kind does not need are 0.
+typedef struct {
+    int32_t kind, n_threads;
+    int32_t type, n_matrices, n_used;  // multiply: matrices [ne0, ne1] of a type; experts per node, or 0 for plain weights
+    int32_t to_host, pinned;           // copy
+    int32_t unused;
+    int64_t ne0, ne1;
+    uint64_t bytes;       // read: of memory; copy: of host memory
+    uint64_t slab_bytes;  // copy: at a time
+    char device[64], type_name[64];
+} slotpool_probe_spec;
+
+// NULL and why in `text` when the ggml that holds `address` is not the one the core was written for. Must outlive its works.
+SLOTPOOL_API slotpool_probe *slotpool_probe_new(const void *address, char *text, size_t size);
+SLOTPOOL_API void slotpool_probe_free(slotpool_probe *probe);
+// NULL and why in `text` when it cannot be set up.
+SLOTPOOL_API slotpool_probe_work *slotpool_probe_work_new(const slotpool_probe *probe, const slotpool_probe_spec *spec, char *text, size_t size);
+// The same for reads of a file, at random places of [begin, end); `why_buffered` gets why they are not direct, empty when they are.
+SLOTPOOL_API slotpool_probe_work *slotpool_probe_file_new(const char *path, uint64_t begin, uint64_t end, uint64_t slab_bytes, int depth,
+                                                          char *why_buffered, char *text, size_t size);
+SLOTPOOL_API void slotpool_probe_work_free(slotpool_probe_work *work);
+// Repeats it for at least so long: bytes (of nodes: their number) and the time that they took. 0 where it failed.
+SLOTPOOL_API int slotpool_probe_repeat(slotpool_probe_work *work, uint64_t least_ns, uint64_t *amount, uint64_t *ns);
+// Takes memory of a device and writes to it; NULL when it has none left.
+SLOTPOOL_API slotpool_probe_filled *slotpool_probe_fill(const slotpool_probe *probe, const char *device, uint64_t n_bytes);
+SLOTPOOL_API void slotpool_probe_drop(slotpool_probe_filled *filled);
+// 0 for no such device. Whether it has a kind of host memory of its own (pinned).
+SLOTPOOL_API int slotpool_probe_properties(const slotpool_probe *probe, const char *device, int *has_host_memory);
 
 #ifdef __cplusplus
 }

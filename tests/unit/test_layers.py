@@ -19,6 +19,7 @@ ROOMS = [
     "sizes",
     "native",
     "machine",
+    "speeds",
     "model",
     "trace",
     "policies",
@@ -26,12 +27,16 @@ ROOMS = [
     "analyze",
     "budget",
     "plan",
+    "predict",
     "pool_stats",
     "exec",
     "page",
     "engine",
     "generation",
     "loading",
+    "reserve",
+    "probe",
+    "planning",
     "recording",
     "__init__",
     "records",
@@ -43,12 +48,12 @@ ROOMS = [
 ]
 """The Python rooms from left to right, as in docs/design.md: a room imports only rooms to its left. A new room needs a place here."""
 NEED_NO_ENGINE = set(ROOMS[: ROOMS.index("engine")])
-ENGINE_ROOMS = {"engine", "generation", "loading", "recording", "cli"}
+ENGINE_ROOMS = {"engine", "generation", "loading", "reserve", "recording", "cli"}
 """`generation` drives any llama_cpp.Llama, pooled or not, so it knows the engine and nothing of pools."""
-CTYPES_ROOMS = {"native", "engine", "recording"}
-"""`native` is the only door to the core; `engine` reads the engine's own handle, `recording` the nodes that a callback is shown."""
+CTYPES_ROOMS = {"native", "engine", "reserve", "recording"}
+"""`native` is the only door to the core; `engine` and `reserve` use the engine's own handle, `recording` the nodes of a callback."""
 
-CORE_ROOMS = ["os", "abi", "stats", "trace", "plan", "policy", "pool", "store", "transfer", "dispatch", "backend", "door"]
+CORE_ROOMS = ["os", "abi", "stats", "trace", "plan", "policy", "pool", "store", "transfer", "dispatch", "probe", "backend", "door"]
 """The rooms of the core from left to right: a room includes only rooms to its left, and the registry, the one global ggml requires."""
 PURE_CORE_ROOMS = {"policy": {"policy"}, "pool": {"pool", "policy"}, "plan": {"plan"}, "stats": {"stats"}}
 """Rooms that know no ggml and no system, and the rooms they may know."""

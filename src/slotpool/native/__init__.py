@@ -3,7 +3,7 @@
 Knows no model, no plan and no engine; texts in, numbers out. Every other module calls these functions, never ctypes.
 """
 
-from slotpool.native import io, library, memory, pool, recorder, replay, session
+from slotpool.native import io, library, memory, pool, probe, recorder, replay, session
 from slotpool.native.io import File, Read, Reader, ReadState
 from slotpool.native.library import CORE_PATH, INTERFACE, check_abi, check_abi_of, is_registered, last_error
 from slotpool.native.memory import AvailableMemory, available_memory, fit_slots
@@ -45,6 +45,7 @@ __all__ = [
     "library",
     "memory",
     "pool",
+    "probe",
     "recorder",
     "replay",
     "session",

@@ -11,9 +11,20 @@ from slotpool.errors import SlotpoolError
 from slotpool.native.library import TEXT_BYTES, Functions, declared, decoded, encoded
 
 _NO_LIMIT = 2**64 - 1
+_MOST_DEVICES = 64
+
+
+class _Reserved(ctypes.Structure):
+    _fields_ = (*((name, ctypes.c_uint64) for name in ("weights", "context", "compute")), ("name", ctypes.c_char * 64))
+
 
 # name, result, arguments
 _FUNCTIONS: Functions = (
+    (
+        "slotpool_reserved_bytes",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_Reserved), ctypes.c_int),
+    ),
     ("slotpool_available_memory", None, (ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64))),
     (
         "slotpool_fit_slots",
@@ -65,3 +76,15 @@ def fit_slots(plan: str, n_bytes: int, slot_bytes: Sequence[int]) -> list[int]:
     if core().slotpool_fit_slots(plan_text, len(plan_text), n_bytes, sizes, n_groups, slots, text, TEXT_BYTES) < 0:
         raise SlotpoolError(decoded(text))
     return list(slots)
+
+
+def reserved_bytes(breakdown: int, ggml: int, context: int) -> list[tuple[str, int, int, int]]:
+    """What a context of the engine takes: (device, weights, KV cache, compute buffers) in bytes; `CPU` is all host memory.
+
+    `breakdown` and `ggml` are addresses of functions. Only in a process of its own: the answer is a C++ object. Raises SlotpoolError.
+    """
+    found = (_Reserved * _MOST_DEVICES)()
+    n_found = core().slotpool_reserved_bytes(breakdown, ggml, context, found, _MOST_DEVICES)
+    if not 0 <= n_found <= _MOST_DEVICES:
+        raise SlotpoolError(f"expected at most {_MOST_DEVICES} devices with memory, found {n_found}")
+    return [(one.name.decode("utf-8", "replace"), one.weights, one.context, one.compute) for one in found[:n_found]]

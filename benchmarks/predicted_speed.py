@@ -1,0 +1,160 @@
+"""What `slotpool plan` predicts against what is measured, on the chaos device in declared time, at three link speeds.
+
+Everything that a user's plan is made from is real: the probe measures the declared speeds, llama.cpp says what it reserves, the hit rate is
+simulated on a trace of the same routing, and the plan that comes out is what runs. A process for each routing, one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import device_grid as grid
+from benchmarks.record import write
+from slotpool import model as files
+from slotpool import probe
+from slotpool.cli.output import print_line, print_table
+from slotpool.planning import Decision, Given, decide
+from slotpool.reserve import Wanted, reserve
+from slotpool.speeds import Speeds
+from slotpool.trace import GENERATION, Facts, Group, Trace, single_events
+
+ROUTINGS = ("skewed", "flat")
+RATIOS = (0.1, 0.5, 4.0)
+SHARES = (0.25, 0.5)
+N_TRACE = 2000
+"""Tokens of the trace that the plan is made from; the first of them are those that run."""
+
+
+def main() -> None:
+    """Runs all cells, writes a record each routing and prints the table."""
+    for routing in ROUTINGS:
+        done = subprocess.run([sys.executable, "-m", "benchmarks.predicted_speed", routing], stdout=subprocess.PIPE, text=True, check=True)
+        cells = json.loads(done.stdout)
+        write("predicted_speed", routing=routing, cells=cells)
+        show(routing, cells)
+
+
+def show(routing: str, cells: Sequence[dict[str, Any]]) -> None:
+    """A row per cell: hit rates, tokens per second of pool and plain, predicted and measured, and their ratios."""
+    header = ("link/RAM", "share", "hit pred.", "hit", "pool pred.", "pool", "ratio", "plain pred.", "plain", "ratio", "verdict")
+    rows = []
+    for cell in cells:
+        pairs = [(cell[arm]["predicted"], cell[arm]["measured"]) for arm in ("pool", "plain")]
+        speeds = [text for p, m in pairs for text in (f"{p:.2f}", f"{m:.2f}", f"{p / m:.2f}")]
+        hits = (f"{cell['hit_rate']['predicted']:.3f}", f"{cell['hit_rate']['measured']:.3f}")
+        rows.append((f"{cell['ratio']:g}", f"{cell['share']:.0%}", *hits, *speeds, cell["verdict"]))
+    print_line(f"{routing}: decode, tokens/s in declared time")
+    print_table(header, rows, right=header[:-1])
+
+
+# ---- one routing, in a process of its own ----
+
+
+def worker(routing: str, ratios: Sequence[float] = RATIOS, shares: Sequence[float] = SHARES) -> list[dict[str, Any]]:
+    """The cells of one routing."""
+    with tempfile.TemporaryDirectory(prefix="slotpool-predicted-") as folder:
+        path, tokens = grid.routed(routing, Path(folder))
+        facts = files.read(path)
+        return [measure(path, facts, tokens, routing, grid.Cell(ratio, 0, share)) for ratio in ratios for share in shares]
+
+
+def measure(path: Path, facts: files.Model, tokens: Sequence[int], routing: str, cell: grid.Cell) -> dict[str, Any]:
+    """Predicted and measured, at one point."""
+    decision = planned(facts, routing, cell)
+    if not decision.made.groups or not decision.outlook.predicted or not decision.outlook.plain:
+        raise SystemExit(f"expected a plan with slots at {cell}, found none: {decision.outlook.reason}")
+    speed, hit_rate = pooled_speed(path, facts, tokens, cell, decision)
+    plain, _ = grid.decode(path, facts, tokens, cell, "plain")
+    return asdict(cell) | {
+        "verdict": decision.outlook.verdict,
+        "slots": [group.slots for group in decision.made.groups],
+        "hit_rate": {"predicted": decision.outlook.predicted.hit_rate, "measured": hit_rate},
+        "pool": {"predicted": decision.outlook.predicted.generation_tps, "measured": speed},
+        "plain": {"predicted": plain_without_device(decision), "measured": plain},
+    }
+
+
+_given: list[Given] = []
+
+
+def planned(facts: files.Model, routing: str, cell: grid.Cell) -> Decision:
+    """The decision for so many bytes on the chaos device, from what the probe finds there."""
+    from testkit.chaos import library
+
+    grid._declare(facts, cell)
+    from slotpool import engine
+    from slotpool.native.probe import Probe
+
+    subjects = probe.of_model(facts, 1, ["CHAOS0"])
+    tasks = probe.tasks_of(subjects, Probe(engine.function_address("ggml_backend_load")))
+    found, failed = probe.measured([task for task in tasks if task.subject != subjects.file.disk], probe.Effort(3, 0.05))  # type: ignore[union-attr]
+    if failed:
+        raise SystemExit(f"expected all speeds, found: {failed}")
+    grid._declare(facts, None)
+    wanted = Wanted(n_ctx=512, n_batch=512, n_ubatch=128)
+    given = Given(
+        facts,
+        subjects.devices,
+        reserve(facts, wanted, backends=[str(library())]),
+        None,
+        Speeds("chaos", tuple(found)),
+        available=1 << 40,
+        slots=["auto"],
+        device_budget=[int(cell.share * facts.expert_bytes)],
+        rail=[0],
+        trace=recorded(routing, facts),
+    )
+    _given[:] = [given]
+    return decide(given)
+
+
+def recorded(routing: str, facts: files.Model) -> Trace:
+    """A trace of the routing, as slotpool trace would record it."""
+    ids = grid.trace_of(routing, N_TRACE, len(facts.layers)).astype("int32")
+    groups = [
+        Group(layer, "exps", facts.n_expert, 4, one, single_events(one, GENERATION))
+        for layer in range(ids.shape[1])
+        for one in [ids[:, layer].copy()]
+    ]
+    return Trace(Facts(), tuple(groups))
+
+
+def pooled_speed(path: Path, facts: files.Model, tokens: Sequence[int], cell: grid.Cell, decision: Decision) -> tuple[float, float]:
+    """Tokens per second and hit rate of the decision's own plan."""
+    from testkit.oracle.pooled import pooled
+    from testkit.oracle.script import Batch, Setup
+
+    steps = [Batch((token,)) for token in tokens]
+    grid._declare(facts, None)
+    with pooled(path, decision.made, Setup(n_gpu_layers=99)) as pool:
+        pool.run(steps[: grid.N_FILL])
+        grid._declare(facts, cell)
+        pool.run(steps[grid.N_FILL : grid.N_FILL + grid.N_LEARN])
+        pool.session.reset_counts()
+        speed = grid._timed(pool.first, steps[grid.N_FILL + grid.N_LEARN :])
+        counts = [group.generation for group in pool.counts()]
+    lookups = sum(count.lookups for count in counts)
+    return speed, sum(count.hits for count in counts) / lookups
+
+
+def plain_without_device(decision: Decision) -> float:
+    """What plain llama.cpp is predicted to do with all experts on the CPU, which is what is measured here."""
+    from slotpool.predict import CPU, Event, Layer, judge
+
+    given = _given[0]
+    rates = given.rates("CHAOS0")
+    layers = [Layer(Event(4, group.slab_bytes), rates, 0, 0.0, 0.0) for group in decision.made.groups]
+    found = judge(layers, given.other_seconds(), CPU, CPU).plain
+    assert found
+    return found.generation_tps
+
+
+if __name__ == "__main__":
+    print(json.dumps(worker(sys.argv[1])))

@@ -1,0 +1,219 @@
+"""`slotpool plan`: what a pool would bring for a model on this machine, before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slotpool.cli.output import json_option, print_json, print_line, print_note, print_pairs, print_table
+from slotpool.cli.parameters import OneOf, byte_size
+from slotpool.cli.pool_options import pool_options, taken
+from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
+from slotpool.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from slotpool.model import Model
+    from slotpool.planning import Decision
+    from slotpool.probe import Subjects
+    from slotpool.reserve import Wanted
+    from slotpool.speeds import Speeds
+    from slotpool.trace import Trace
+
+_TERMS = ("free", "weights", "kv", "compute", "reserved", "rail", "budget")
+_FILE = click.Path(path_type=Path, exists=False)
+
+
+@click.command("plan")
+@click.argument("model", type=_FILE)
+@pool_options("auto")
+@click.option("--ctx", "n_ctx", type=click.IntRange(1), default=4096, show_default=True, help="Tokens of context, of all sequences.")
+@click.option("--batch", "n_batch", type=click.IntRange(1), default=2048, show_default=True, help="Tokens of a batch.")
+@click.option("--ubatch", "n_ubatch", type=click.IntRange(1), default=512, show_default=True, help="Tokens computed together.")
+@click.option("--seqs", "n_seq", type=click.IntRange(1, 256), default=1, show_default=True, help="Sequences at the same time.")
+@click.option("--kv-type", default="f16", show_default=True, help="Type of the KV cache.")
+@click.option("--flash", type=OneOf("flash attention", ("auto", "on", "off")), default="auto", show_default=True, help="Flash attention.")
+@click.option("--threads", type=click.IntRange(1), default=None, help="Threads that compute experts.  [default: all cores]")
+@click.option("--trace", "trace_file", type=_FILE, help="Recorded routing of this model: hit rates are simulated on it.")
+@click.option("--reserve", metavar="BYTES", callback=byte_size, help="Bytes for whatever else will be loaded.")
+@click.option("--draft", type=_FILE, multiple=True, help="A draft model that will be loaded: its weights are reserved.")
+@click.option("--mmproj", type=_FILE, multiple=True, help="A projector that will be loaded.")
+@click.option("--lora", type=_FILE, multiple=True, help="An adapter that will be loaded.")
+@click.option("-o", "--output", type=_FILE, help="Write the plan file that SLOTPOOL_PLAN takes.")
+@click.option("--force", is_flag=True, help="Overwrite the plan file; write it on a no-go too, where there are slots.")
+@click.option("--fresh", is_flag=True, help="Measure speeds again.")
+@json_option
+def command(model: Path, as_json: bool, output: Path | None, force: bool, **options: Any) -> int:
+    """Show the budget of every device with every term, slots per layer, the speed to expect with and without the pool, and the verdict.
+
+    Nothing is loaded: sizes are llama.cpp's own reservation, speeds those of `slotpool probe` (measured now where they are not known).
+    Without --trace the hit rate is an assumption, and says so. Exit code 0: go. 1: no-go, and the reason.
+    """
+    from slotpool.planning import document
+
+    decision, notes = _decided(model, options)
+    written = _write(decision, output, force) if output else ""
+    found = document(decision)
+    found["warnings"] += notes
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+    for note in found["warnings"]:
+        print_note(f"note: {note}")
+    if written:
+        print_note(written)
+    return 0 if decision.outlook.is_go else REFUSED
+
+
+def _decided(path: Path, options: dict[str, Any]) -> tuple[Decision, list[str]]:
+    from slotpool import engine, native
+    from slotpool.planning import Given, decide
+    from slotpool.predict import ASSUMED
+    from slotpool.probe import of_model
+    from slotpool.reserve import reserve
+
+    facts, pool = _read(path), taken(options)
+    engine.add_rpc_servers(pool["rpc"])
+    names = _names(pool["device"], pool["ram_budget"])
+    trace = _trace(options["trace_file"], facts)
+    subjects = of_model(facts, options["threads"], names)
+    wanted, backends = _wanted(options, names), {"rpc": pool["rpc"], "backends": _backends()}
+    reservation = reserve(facts, wanted, **backends)
+    whole = reserve(facts, replace(wanted, experts_on_host=False), **backends) if names else None
+    speeds, notes = _speeds(facts, subjects, options["fresh"])
+    given = Given(
+        facts,
+        tuple(device for device in engine.devices() if device.name in names),
+        reservation,
+        whole,
+        speeds,
+        available=native.available_memory().smallest or 0,
+        **_one_each(pool, names),
+        ram_budget=pool["ram_budget"],
+        reserved=(options["reserve"] or 0) + sum(map(_bytes_of, (*options["draft"], *options["mmproj"], *options["lora"]))),
+        trace=trace,
+        policy=pool["policy"],
+        misses=pool["miss"],
+        exact=pool["exact"],
+        disk=subjects.file.disk if subjects.file else "",
+    )
+    decision = decide(given)
+    if decision.outlook.predicted and trace is None:
+        notes.append(f"hit rate {ASSUMED}")
+    return decision, notes
+
+
+def _wanted(options: dict[str, Any], names: Sequence[str]) -> Wanted:
+    from slotpool.reserve import KV_TYPES, Wanted
+
+    if options["kv_type"] not in KV_TYPES:
+        raise unknown("type of the KV cache", options["kv_type"], KV_TYPES, where="slotpool plan --kv-type")
+    words = {name: options[name] for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq", "kv_type", "flash")}
+    return Wanted(**words, n_gpu_layers=-1 if names else 0)
+
+
+def _one_each(pool: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    from slotpool.plan.devices import one_each
+
+    options = {"slots": "--slots", "device_budget": "--device-budget", "rail": "--rail"}
+    return {name: one_each(pool[name], names or ["CPU"], where) for name, where in options.items()}
+
+
+def _speeds(facts: Model, subjects: Subjects, is_fresh: bool) -> tuple[Speeds, list[str]]:
+    """Measured or recalled; none for a dense model, which needs none."""
+    from slotpool.cli.probe import measure
+    from slotpool.probe import Effort
+    from slotpool.speeds import Speeds
+
+    return measure(subjects, Effort(), is_fresh=is_fresh) if facts.experts else (Speeds(""), [])
+
+
+def _backends() -> list[str]:
+    """The backend from outside that programs of this user load, other than our own core: its devices are there for llama.cpp as well."""
+    from slotpool import native
+
+    path = os.environ.get("GGML_BACKEND_PATH", "")
+    return [path] if path and Path(path).name != native.CORE_PATH.name else []
+
+
+def _read(path: Path) -> Model:
+    from slotpool.model import read
+
+    facts = read(path)
+    if facts.problems:
+        raise SlotpoolError(facts.problems[0], where=printable(path), do="slotpool inspect lists all problems of the file.")
+    return facts
+
+
+def _names(asked: Sequence[str] | None, ram_budget: object) -> list[str]:
+    from slotpool import engine
+
+    known = engine.offload_devices()
+    if ram_budget is not None or asked == ["CPU"]:
+        return []
+    for name in asked or ():
+        if name not in known:
+            raise unknown("device", name, known, where="slotpool plan --device")
+    return known if not asked or asked == ["auto"] else list(asked)
+
+
+def _trace(path: Path | None, facts: Model) -> Trace | None:
+    if path is None:
+        return None
+    from slotpool import trace
+    from slotpool.trace.fingerprint import fingerprint
+
+    found = trace.load(path)
+    if isinstance(found, trace.Heat):
+        raise SlotpoolError("expected a trace, found counts without the order of tokens", where=printable(path))
+    if found.facts.fingerprint and found.facts.fingerprint != fingerprint(facts):
+        raise SlotpoolError("expected a trace of this model, found one of another", where=printable(path), do="Record this model.")
+    return found
+
+
+def _bytes_of(path: Path) -> int:
+    """Bytes of all tensors of a GGUF file."""
+    from slotpool.model import read
+
+    return sum(tensor.n_bytes for file in read(path).files for tensor in file.tensors)
+
+
+def _write(decision: Decision, output: Path, force: bool) -> str:
+    from slotpool import plan
+
+    if not decision.outlook.is_go and not (force and decision.made.groups):
+        return "no plan file was written: no-go (--force writes one where there are slots)"
+    try:
+        with output.open("wb" if force else "xb") as file:
+            file.write(plan.to_text(decision.made).encode("utf-8", "surrogateescape"))
+    except FileExistsError as error:
+        raise SlotpoolError("expected no such file yet, found one", where=printable(output), do="Try --force.") from error
+    except OSError as error:
+        raise SlotpoolError(f"cannot write the plan file: {error.strerror}", where=printable(output)) from error
+    return f"plan written to {printable(output)}: SLOTPOOL_PLAN={printable(output)}"
+
+
+def _print(found: dict[str, Any]) -> None:
+    rows = [(one["name"], *(format_bytes(one[term]) for term in _TERMS)) for one in found["devices"]]
+    print_table(("device", *_TERMS), rows, right=_TERMS)
+    print_line()
+    counts: dict[tuple[str, str], int] = {}
+    for tensor in found["tensors"]:
+        key = (tensor["device"], tensor["reason"])
+        counts[key] = counts.get(key, 0) + 1
+    print_table(("tensors", "device", "state"), [(str(n), device, why) for (device, why), n in counts.items()], right=("tensors",))
+    print_line()
+    if found["predicted"]["generation_tps"] is not None:
+        print_pairs([(name, _speed(found[key])) for name, key in (("with the pool", "predicted"), ("plain llama.cpp", "plain"))])
+    if found["break_even_hit_rate"] is not None:
+        print_pairs([("break-even hit rate if every miss is copied", f"{found['break_even_hit_rate']:.1%}")])
+    print_line(f"{found['verdict']}: {found['reason']}")
+
+
+def _speed(one: dict[str, Any]) -> str:
+    return f"{one['generation_tps']:.3g} tokens/s, {one['hit_rate']:.1%} of the experts where they are fastest"

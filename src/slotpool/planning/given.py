@@ -1,0 +1,118 @@
+"""What a decision is made from, and what follows from it alone: rates, hit curves, seconds outside the experts. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slotpool import speeds
+from slotpool.engine import Device
+from slotpool.errors import SlotpoolError
+from slotpool.model import Model
+from slotpool.model.tensor_types import TENSOR_TYPES
+from slotpool.plan import Group, RamBudget, Slots
+from slotpool.predict import Curve, Rates, assumed, recorded
+from slotpool.probe.subjects import plain_weights
+from slotpool.reserve import HOST, Reservation
+from slotpool.speeds import Speeds
+from slotpool.trace import Trace
+
+_TURNS = 3
+"""Copies between a device and the CPU for a layer whose experts the CPU computes: its input and ids out, its result back."""
+DISK_DEPTH = 4
+"""Reads in flight, as the store has them."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """`reservation` is llama.cpp's own with the experts in host memory, `whole` with everything on the devices (None: nobody asked).
+
+    `devices` are those that may hold slots, integrated ones included, in the engine's order; `slots`, `device_budget` and `rail` one for
+    each, or one value without devices. `available` is RAM that may be taken, control groups included. `reserved` is bytes for what else
+    will be loaded, on the first device, or in RAM without one. `disk` is the subject of the disk's speeds.
+    """
+
+    model: Model
+    devices: tuple[Device, ...]
+    reservation: Reservation
+    whole: Reservation | None
+    speeds: Speeds
+    available: int
+    slots: Sequence[Slots]
+    device_budget: Sequence[int | None] = (None,)
+    rail: Sequence[int | None] = (None,)
+    ram_budget: RamBudget = None
+    reserved: int = 0
+    trace: Trace | None = None
+    policy: str = "default"
+    misses: str = "auto"
+    exact: bool = False
+    disk: str = ""
+
+    def curve(self, group: Group, policy: str = "") -> Curve:
+        """Hit rate against slots of a group: of the trace, or assumed. `policy` empty is the plan's."""
+        if self.trace is None:
+            return assumed(group.n_expert)
+        try:
+            found = self.trace.group(group.layer, group.pass_)
+        except KeyError as error:
+            raise SlotpoolError(
+                f"expected the trace to have layer {group.layer} ({group.pass_}), found none", where="--trace", do="Record this model."
+            ) from error
+        if (found.n_expert, found.n_expert_used) != (group.n_expert, self.model.n_expert_used) and group.pass_ == "exps":
+            raise SlotpoolError(
+                f"expected a trace with {self.model.n_expert_used} of {group.n_expert} experts in layer {group.layer}, "
+                f"found {found.n_expert_used} of {found.n_expert}",
+                where="--trace",
+                do="Record this model.",
+            )
+        return recorded(self.trace, found, policy or self.policy)
+
+    def rates(self, device: str) -> Rates:
+        """Of slots on `device`, or in RAM over the disk (`HOST`). SlotpoolError for what was not measured."""
+        cpu = self._experts(HOST)
+        turn = _TURNS * (self.speeds.value(device, speeds.LATENCY) or 0.0)
+        if device == HOST:
+            direct = self._value(self.disk, speeds.direct(DISK_DEPTH))
+            return Rates(cpu, disk=direct, faults=self._value(self.disk, speeds.FAULTS))
+        link = self._value(device, speeds.UPLOAD)
+        return Rates(cpu, self._experts(device), link, self._beside(device, cpu), turn)
+
+    def other_seconds(self) -> float:
+        """Seconds of one token outside its experts: weights that are read once, and what the nodes of the graph cost."""
+        weights = plain_weights(self.model)
+        name = speeds.plain(weights.type_name, weights.ne0, weights.ne1) if weights else ""
+        gpus = [one for one in self.reservation.devices if one.name != HOST and one.weights]
+        main = gpus[0].name if gpus else HOST
+        nodes = self.reservation.n_nodes * (self.speeds.value(main, speeds.NODE) or 0.0)
+        places = [(one.name, one.weights) for one in gpus] or [(HOST, self.model.other_bytes)]
+        return nodes + sum(n_bytes / (self.speeds.value(place, name) or self._experts(place)) for place, n_bytes in places)
+
+    def _experts(self, device: str) -> float:
+        """Bytes per second over all kinds of experts: of their times, not of their speeds."""
+        return self._over_kinds(device, "") or self._missing(device, "experts")
+
+    def _beside(self, device: str, alone: float) -> float:
+        """The CPU's speed while copies go on: measured for one kind, taken in proportion for the others."""
+        pairs = [
+            (beside.median, found.median)
+            for beside in self.speeds.all
+            if beside.subject == device and beside.what.endswith(speeds.WITH_UPLOAD)
+            if (found := self.speeds.find(HOST, beside.what.removesuffix(speeds.WITH_UPLOAD)))
+        ]
+        return alone * min(1.0, *(both / one for both, one in pairs)) if pairs else alone
+
+    def _over_kinds(self, device: str, suffix: str) -> float | None:
+        total = seconds = 0.0
+        for tensor in self.model.experts:
+            used = min(self.model.n_expert_used, tensor.n_expert)
+            speed = self.speeds.value(device, speeds.experts(tensor.type, tensor.ne[0], tensor.ne[1], used) + suffix)
+            if speed and tensor.type in {kind.name for kind in TENSOR_TYPES.values()}:
+                total, seconds = total + tensor.n_bytes, seconds + tensor.n_bytes / speed
+        return total / seconds if seconds else None
+
+    def _value(self, subject: str, what: str) -> float:
+        return self.speeds.value(subject, what) or self._missing(subject, what)
+
+    def _missing(self, subject: str, what: str) -> float:
+        raise SlotpoolError(f"expected the speed of {what} of {subject or 'the disk'}, found that it was not measured", do="Try --fresh.")

@@ -1,0 +1,88 @@
+"""Seconds of one event (a token in a layer) from measured speeds, for every way to serve misses. The source of the formulas is
+docs/design/planning.md.
+
+Hits of an event are taken as drawn one by one with the same chance: the mean of a maximum is more than the maximum of the means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+
+CPU, COPY, AUTO = "cpu", "copy", "auto"
+FROM_DISK, FAULTING = "disk", "faults"
+"""Experts on disk: read directly into slots of RAM, or mapped and faulted in by plain llama.cpp."""
+_LATE_SHARE = 1 / 3
+"""Of a miss from disk, the part that is computed after all its bytes are there: the last of gate, up and down."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes per second, infinite where there is none: experts computed by the CPU (`cpu`, and while copies go on, `cpu_beside`) and by the
+    device; the link to it; the disk, read directly and by page faults. `turn` is seconds for what a layer sends to the CPU and back."""
+
+    cpu: float
+    device: float = float("inf")
+    link: float = float("inf")
+    cpu_beside: float | None = None
+    turn: float = 0.0
+    disk: float = float("inf")
+    faults: float = float("inf")
+
+    @property
+    def break_even(self) -> float:
+        """The hit rate at which copying every miss is as fast as plain CPU experts: 1 - P/R, at least 0."""
+        return max(0.0, 1.0 - self.link / self.cpu) if self.link < float("inf") else 0.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One token in one layer: `n_used` experts of `slab_bytes` each, over all tensors of the layer."""
+
+    n_used: int
+    slab_bytes: int
+
+
+def event_seconds(event: Event, n_misses: int, rates: Rates, way: str) -> float:
+    """Seconds of an event with so many misses. KeyError for a way that there is not."""
+    return _WAYS[way](event.n_used - n_misses, n_misses, event.slab_bytes, rates)
+
+
+def mean_seconds(event: Event, hit_rate: float, rates: Rates, way: str) -> float:
+    """The mean over events whose experts are hits with the chance `hit_rate`."""
+    k = event.n_used
+    chances = (comb(k, m) * (1.0 - hit_rate) ** m * hit_rate ** (k - m) for m in range(k + 1))
+    return sum(chance * event_seconds(event, m, rates, way) for m, chance in enumerate(chances))
+
+
+def _cpu(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
+    """Hits on the device and misses on the CPU at the same time; copies for later go on beside it."""
+    beside = rates.cpu_beside or rates.cpu
+    return max(n_hits * slab / rates.device, n_misses * slab / beside) + (rates.turn if n_misses else 0.0)
+
+
+def _copy(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
+    return (n_hits + n_misses) * slab / rates.device + n_misses * slab / rates.link
+
+
+def _auto(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
+    """So many copies as make the longer of the two the shortest (docs/design/devices.md)."""
+    return min(_split(n_hits, n_misses, n_copied, slab, rates) for n_copied in range(n_misses + 1))
+
+
+def _split(n_hits: int, n_misses: int, n_copied: int, slab: int, rates: Rates) -> float:
+    n_left = n_misses - n_copied
+    beside = rates.cpu_beside or rates.cpu
+    return max(_copy(n_hits, n_copied, slab, rates), n_left * slab / beside) + (rates.turn if n_left else 0.0)
+
+
+def _disk(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
+    """Reads behind the hits' compute; of the misses all but the last part is computed while the rest is read."""
+    return max(n_misses * slab / rates.disk, n_hits * slab / rates.cpu) + _LATE_SHARE * n_misses * slab / rates.cpu
+
+
+def _faults(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
+    return (n_hits + n_misses) * slab / rates.cpu + n_misses * slab / rates.faults
+
+
+_WAYS = {CPU: _cpu, COPY: _copy, AUTO: _auto, FROM_DISK: _disk, FAULTING: _faults}

@@ -1,0 +1,54 @@
+"""Hit rates against slots: from recorded routing by the core's own pool and policy, or from an assumption that says that it is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+
+from slotpool.errors import SlotpoolError
+from slotpool.simulate import Settings, Slots, simulate
+from slotpool.trace import Group, Trace
+
+Curve: TypeAlias = Callable[[int], float]
+"""Slots of a layer -> share of its lookups that are hits, 0 to 1."""
+
+MOST_EVENTS = 1 << 15
+_RECORDED_SKEW = ((0.0, 0.0), (0.25, 0.694), (0.375, 0.836), (0.5, 0.916), (1.0, 1.0))
+"""Share of experts with a slot -> hit rate, decayed frequency on the gpt-oss-20b trace (docs/design/pool.md)."""
+ASSUMED = "assumed: routing as skewed as that of gpt-oss-20b, not measured on this model (--trace FILE measures)"
+
+
+def assumed(n_expert: int) -> Curve:
+    """The recorded skew of another model, by the share of experts that have slots."""
+    shares, rates = zip(*_RECORDED_SKEW, strict=True)
+    return lambda slots: float(np.interp(min(slots, n_expert) / n_expert, shares, rates))
+
+
+def flat(n_expert: int) -> Curve:
+    """Routing without any skew: every expert is as likely as any other."""
+    return lambda slots: min(slots, n_expert) / n_expert
+
+
+def recorded(trace: Trace, group: Group, policy: str) -> Curve:
+    """What generation finds in a pool of so many slots on the group's events, the prompts of the trace replayed too, from empty slots.
+
+    The seam to the simulator. Of a long trace the last MOST_EVENTS. 0 where there is no generation that fits.
+    """
+    is_late = np.arange(group.n_events) >= group.n_events - MOST_EVENTS
+    alone = replace(trace, groups=(group.select(is_late) if group.n_events > MOST_EVENTS else group,))
+
+    @cache
+    def rate(slots: int) -> float:
+        if slots < group.n_expert_used:
+            return 0.0
+        try:
+            found = simulate(alone, [policy], [Slots(count=slots)], Settings(phase="generation"))
+        except SlotpoolError:
+            return 0.0
+        return found.rows[0].hit_rate
+
+    return rate
