@@ -3,19 +3,19 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <new>
 #include <string>
 
+#include "backend/engine_streams.h"
 #include "backend/registry.h"
 #include "store/session.h"
 
 namespace slotpool {
 namespace {
 
-using SupportsOp = bool (*)(abi::Device *, const abi::Tensor *);
-
 struct Devices {
     std::mutex mutex;
-    std::map<abi::Device *, SupportsOp> own_answers;
+    std::map<abi::Device *, abi::DeviceTable> own;  // what they were before they answered through us
 };
 
 // never destroyed: a device may be asked after our statics would be gone
@@ -50,14 +50,23 @@ int wanted_group(Session &session, const abi::Tensor &weight, bool is_expert) {
     return bias == session.plan.biases.end() ? -1 : bias->second;
 }
 
-bool supports_op(abi::Device *device, const abi::Tensor *op) {
-    if (planned_in_question(op) != nullptr) return false;
-    SupportsOp own_answer = nullptr;
-    {
-        const std::lock_guard<std::mutex> lock(devices().mutex);
-        own_answer = devices().own_answers.at(device);
+const abi::DeviceTable &own_of(abi::Device *device) {
+    const std::lock_guard<std::mutex> lock(devices().mutex);
+    return devices().own.at(device);  // stays where it is
+}
+
+bool supports_op(abi::Device *device, const abi::Tensor *op) { return planned_in_question(op) == nullptr && own_of(device).supports_op(device, op); }
+
+abi::Backend *init_backend(abi::Device *device, const char *parameters) {
+    abi::Backend *stream = own_of(device).init_backend(device, parameters);
+    if (stream == nullptr) return nullptr;
+    try {
+        engine_streams::note(stream, device);
+    } catch (const std::bad_alloc &) {  // ggml is C: no exception may leave through it
+        stream->iface.free(stream);
+        return nullptr;
     }
-    return own_answer(device, op);
+    return stream;
 }
 
 }  // namespace
@@ -80,8 +89,9 @@ void keep_experts_off(const Plan &plan) {
         abi::Device *device = registry_api().dev_by_name(planned.name.c_str());
         if (device == nullptr) continue;
         const std::lock_guard<std::mutex> lock(devices().mutex);
-        if (!devices().own_answers.emplace(device, device->iface.supports_op).second) continue;
+        if (!devices().own.emplace(device, device->iface).second) continue;
         device->iface.supports_op = supports_op;
+        device->iface.init_backend = init_backend;
     }
 }
 

@@ -15,7 +15,7 @@ namespace slotpool {
 // measures (no_alloc) has real nodes on empty buffers, marked as weights: those are none.
 const abi::Tensor *planned_in_question(const abi::Tensor *op);
 
-// Makes the devices of the plan that ggml knows by now answer through us. Once for each; for the life of the process.
+// Makes the devices of the plan that ggml knows by now answer through us, and tell us of their streams. Once for each; for the life of the process.
 void keep_experts_off(const Plan &plan);
 
 }  // namespace slotpool

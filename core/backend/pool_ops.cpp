@@ -80,6 +80,18 @@ bool is_served(const StoredTensor &stored, const abi::Tensor *op) {
 
 bool is_on_disk(const abi::Tensor *weight) { return weight != nullptr && weight->buffer != nullptr && weight->buffer->buft == disk_buffer_type(); }
 
+bool is_in_store(const abi::Tensor *weight) { return weight != nullptr && weight->buffer != nullptr && is_store_type(weight->buffer->buft); }
+
+// The expert matmul that `at` is made from by elementwise nodes and views alone, through their first operands; nullptr when there is none.
+const abi::Tensor *matmul_behind(const abi::Tensor *at) {
+    for (int hops = 0; at != nullptr && hops < kMaxHops; hops++, at = at->src[0]) {
+        const Kind kind = kind_of(at->op);
+        if (kind == Kind::matmul) return at;
+        if (kind != Kind::view && kind != Kind::elementwise) return nullptr;
+    }
+    return nullptr;
+}
+
 bool is_last_of_layer(const StoredTensor &stored) { return stored.planned->role.rfind("down", 0) == 0; }
 
 // the token embedding is the one node whose rows are the tokens of the ubatch, in every architecture
@@ -136,26 +148,26 @@ class Question {
 
     bool matmul() const {
         const StoredTensor *stored = stored_weight(op_);
-        if (stored == nullptr) return is_on_disk(op_->src[0]);  // an adapter's tensor lies in the buffer type of the weight it adapts
+        if (stored == nullptr) return adapter();
         if (home_of(*stored, op_) != device_.pooled_name()) return false;
         note_matmul(op_, *stored, is_served(*stored, op_));
         return is_served(*stored, op_);
     }
 
+    // An adapter's tensor lies in the buffer type of the weight it adapts. One on the layer's last weight reads what its rows are made from.
+    bool adapter() const {
+        const abi::Tensor *matmul = is_in_store(op_->src[0]) ? matmul_behind(op_->src[1]) : nullptr;
+        const StoredTensor *read = matmul == nullptr ? nullptr : stored_weight(matmul);
+        if (read != nullptr) read->session->set_read_between(read->planned->group);
+        return is_on_disk(op_->src[0]);
+    }
+
     // True for an elementwise node whose first operand comes from an expert matmul of ours that is not the layer's last:
     // taking these keeps a layer's gate, up, activation and down in one split. A bias that goes with its experts is added here too.
     bool is_between_matmuls() const {
-        const abi::Tensor *at = op_->src[0];
-        for (int hops = 0; at != nullptr && hops < kMaxHops; hops++) {
-            const Kind kind = kind_of(at->op);
-            if (kind == Kind::matmul) {
-                const StoredTensor *stored = stored_weight(at);
-                return is_ours(stored, at) && (!is_last_of_layer(*stored) || stored_bias(op_->src[1]) != nullptr);
-            }
-            if (kind == Kind::other || kind == Kind::none || kind == Kind::lookup) return false;
-            at = at->src[0];
-        }
-        return false;
+        const abi::Tensor *matmul = matmul_behind(op_->src[0]);
+        const StoredTensor *stored = matmul == nullptr ? nullptr : stored_weight(matmul);
+        return stored != nullptr && is_ours(stored, matmul) && (!is_last_of_layer(*stored) || stored_bias(op_->src[1]) != nullptr);
     }
 
     PoolDevice &device_;

@@ -38,11 +38,11 @@ DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
     : engine_(engine),
       api_(engine.api),
       context_(context),
+      uploader_(std::make_unique<Uploader>(api_)),
       backend_(api_.dev_init(engine.device, nullptr)),
       host_(api_),
       graph_(api_, backend_),
-      copies_(api_, engine.device),
-      uploader_(std::make_unique<Uploader>(api_)) {}
+      copies_(api_, engine.device) {}
 
 DeviceDispatch::~DeviceDispatch() {
     pools_.clear();
@@ -296,17 +296,18 @@ DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
 // All pools of the device at once, at the first compute: everything else that wants its memory is there by then, slot ids included.
 void DeviceDispatch::make_pools() {
     Session &session = *context_.session();
-    has_pools_ = true;
     pools_.resize(session.plan.groups.size());
     has_room_for_ids(kLeastIds);
     const bool is_cpu = api_.dev_type(engine_.device) == abi::DeviceType::cpu;
     const std::string name = is_cpu ? "CPU" : api_.dev_name(engine_.device);
     const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(name);
-    const DeviceRoom room = device_room(api_, engine_.device, planned);
     page_device_ = session.page.find_device(name);
-    if (page_device_ >= 0) session.page.set_device(page_device_, room.budget, room.free);
+    const std::uint64_t taken = page_device_ >= 0 ? session.page.device(page_device_).taken.get() : 0;
+    const DeviceRoom room = device_room(api_, engine_.device, planned, taken);
+    if (page_device_ >= 0) session.page.set_device(page_device_, room.budget + std::min(taken, ~room.budget), room.free);
     const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
-    for (std::size_t group = 0; group < slots.size(); group++) {
+    has_pools_ = !is_warm_up_too_large(name, slots);
+    for (std::size_t group = 0; has_pools_ && group < slots.size(); group++) {
         const auto number = static_cast<int>(group);
         if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
         std::string reason = why_too_few(session.plan.groups[group], slots[group], room);
@@ -315,6 +316,19 @@ void DeviceDispatch::make_pools() {
         // may have had less room, or more.
         if (reason.empty() || !session.had_slots(number)) session.switch_off(number, reason);
     }
+}
+
+// An engine that warms up asks for every expert of a layer. That says nothing of what a token uses: the pools wait for one that does.
+bool DeviceDispatch::is_warm_up_too_large(const std::string &name, const std::vector<int> &slots) const {
+    const Session &session = *context_.session();
+    bool is_too_large = false;
+    for (std::size_t group = 0; group < slots.size(); group++) {
+        const auto number = static_cast<int>(group);
+        if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
+        if (session.plan.groups[group].n_expert > routing_.n_used) return false;
+        is_too_large = is_too_large || slots[group] < session.plan.groups[group].n_expert;
+    }
+    return is_too_large;
 }
 
 // A pool that one token does not fit into serves nothing. Empty: it fits.

@@ -22,6 +22,7 @@ Session::Session(Plan made, int number)
       page(plan, number),
       off_reasons_(plan.groups.size()),
       slots_(plan.groups.size(), -1),
+      is_read_between_(plan.groups.size(), false),
       misfits_(plan.tensors.size()),
       was_stored_(plan.tensors.size()) {
     for (const PlannedGroup &group : plan.groups) devices_.push_back(group.device == "auto" ? "" : group.device);
@@ -162,6 +163,16 @@ void Session::switch_off(int group, const std::string &reason) {
     const std::lock_guard<std::mutex> lock(mutex_);
     off_reasons_[static_cast<std::size_t>(group)] = reason;
     page.set_off_reason(group, reason);
+}
+
+void Session::set_read_between(int group) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_read_between_[static_cast<std::size_t>(group)] = true;
+}
+
+bool Session::is_read_between(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return is_read_between_[static_cast<std::size_t>(group)];
 }
 
 int Session::slots_of(int group) const {

@@ -86,6 +86,9 @@ class Session : public std::enable_shared_from_this<Session> {
     // ggml's name of the device that has the group's slots; empty where the plan says auto and nobody has found it yet.
     std::string device_of(int group) const;
     void set_device(int group, const std::string &device);
+    // An adapter computes from what stands between a group's matmuls: every row of it must exist where its node has it, from now on.
+    void set_read_between(int group);
+    bool is_read_between(int group) const;
     // The slots that a group really got, in the context that got the most of them; before any did, as planned.
     int slots_of(int group) const;
     bool had_slots(int group) const;  // in some context
@@ -124,6 +127,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<std::string> off_reasons_;  // by group
     std::vector<std::string> devices_;      // by group
     std::vector<int> slots_;                // by group
+    std::vector<bool> is_read_between_;     // by group
     std::vector<std::string> misfits_;      // by planned tensor: how the one that was offered differs
     std::vector<bool> was_stored_;          // by planned tensor
     std::uint64_t reserve_ = 0;
