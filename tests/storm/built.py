@@ -6,11 +6,13 @@ The engine is not built here: AddressSanitizer takes the installed one as it is,
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -52,11 +54,11 @@ def engine(sanitizer: str) -> Path | None:
 
 def is_usable(sanitizer: str) -> bool:
     """Whether programs under this sanitizer start on this machine."""
-    program = cache() / f"empty-{sanitizer}"
-    source = cache() / "empty.cpp"
-    source.write_text("int main() { return 0; }\n")
-    made = subprocess.run([_compiler(), str(source), *FLAGS[sanitizer], "-o", str(program)], capture_output=True)
-    return made.returncode == 0 and subprocess.run([str(program)], capture_output=True).returncode == 0
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder) / "empty.cpp", Path(folder) / "empty"
+        source.write_text("int main() { return 0; }\n")
+        made = subprocess.run([_compiler(), str(source), *FLAGS[sanitizer], "-o", str(program)], capture_output=True)
+        return made.returncode == 0 and subprocess.run([str(program)], capture_output=True).returncode == 0
 
 
 def build(sanitizer: str) -> Built:
@@ -78,10 +80,12 @@ def _core(sanitizer: str) -> Path:
     flags = " ".join(FLAGS[sanitizer])
     folder = cache() / f"core-{sanitizer}-{_key(str(ROOT), flags)}"
     chosen = ("-DCMAKE_BUILD_TYPE=RelWithDebInfo", f"-DCMAKE_CXX_FLAGS_RELWITHDEBINFO={flags}")
-    if not (folder / "CMakeCache.txt").exists():
-        _call("cmake", "-S", str(ROOT), "-B", str(folder), *chosen)
-    jobs = str(len(os.sched_getaffinity(0)))
-    _call("cmake", "--build", str(folder), "--target", "slotpool", "--parallel", os.environ.get("SLOTPOOL_STORM_JOBS", jobs))
+    jobs = os.environ.get("SLOTPOOL_STORM_JOBS", str(len(os.sched_getaffinity(0))))
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "CMakeCache.txt").exists():
+            _call("cmake", "-S", str(ROOT), "-B", str(folder), *chosen)
+        _call("cmake", "--build", str(folder), "--target", "slotpool", "--parallel", jobs)
     return folder / "libslotpool.so"
 
 
@@ -92,7 +96,8 @@ def _program(sanitizer: str, lib: Path) -> Path:
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", *FLAGS[sanitizer], f"-I{include}", f"-I{header.parent}"]
     libraries = ["-Wl,--no-as-needed", "-l:libllama.so.0", "-l:libggml.so.0", "-l:libggml-base.so.0", "-ldl", "-pthread"]
     command = [_compiler(), *flags, str(source), f"-L{lib}", f"-Wl,-rpath,{lib}", *libraries]
-    made = cache() / f"storm-{sanitizer}-{_key(*command, source.read_text(), header.read_text())}"
+    texts = (path.read_text() for path in (source, header, include / "llama.h"))
+    made = cache() / f"storm-{sanitizer}-{_key(*command, *texts)}"
     if not made.exists():
         fresh = made.with_suffix(f".{os.getpid()}")
         _call(*command, "-o", str(fresh))

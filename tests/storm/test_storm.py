@@ -11,7 +11,7 @@ from .storm import Storm
 STEPS = 24
 
 
-@pytest.fixture(scope="module", params=sorted(built.FLAGS))
+@pytest.fixture(scope="module", params=["address", pytest.param("thread", marks=pytest.mark.slow)])
 def storm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Storm:
     sanitizer: str = request.param
     if not built.is_usable(sanitizer):
