@@ -23,6 +23,8 @@ from .built import Built
 SPEC = syn.Spec(n_embd=64, n_ff_exp=32, n_expert=32, n_expert_used=4, n_vocab=64)
 """Slabs of 2 KiB and random routing: with few slots nearly every token evicts in every layer. Variants say how many layers."""
 SLOTS = 8
+TIMEOUT_S = 600
+"""Of a run: what takes longer hangs."""
 _REPORT = re.compile(
     r"runtime error:|WARNING: ThreadSanitizer|ERROR: (?:Address|Leak)Sanitizer|Sanitizer:DEADLYSIGNAL|Sanitizer: CHECK failed"
 )
@@ -142,8 +144,7 @@ def _run(command: list[object], env: Mapping[str, str], pages: Path | None = Non
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         with _started(command, env, out, err) as process:
-            looks, problems = _look(process, pages) if pages else (0, [])
-            process.wait(600)
+            looks, problems = _look(process, pages, began + TIMEOUT_S)
         out.seek(0)
         err.seek(0)
         return _outcome(time.monotonic() - began, process.returncode, out.read(), err.read(), looks, problems)
@@ -159,11 +160,15 @@ def _started(command: list[object], env: Mapping[str, str], out: object, err: ob
         process.wait()
 
 
-def _look(process: subprocess.Popen[str], folder: Path) -> tuple[int, list[str]]:
-    """Reads the stats page from outside until the process ends. Counters never go back, and hits and misses are all lookups."""
+def _look(process: subprocess.Popen[str], folder: Path | None, until: float) -> tuple[int, list[str]]:
+    """Reads the stats page in `folder` from outside until the process ends, or has to. Counters never go back."""
     looks, before, problems = 0, 0, []
     while process.poll() is None:
-        found = page.look([folder])
+        if time.monotonic() > until:
+            process.kill()
+            process.wait()
+            problems.append(f"did not end within {TIMEOUT_S} s")
+        found = page.look([folder] if folder else [])
         problems += found.problems
         for one in found.pages:
             looks += 1

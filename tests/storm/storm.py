@@ -77,7 +77,7 @@ def _faults(variant: Variant, plain: Outcome, outcome: Outcome, steps: int) -> I
             step = next((i for i, (a, b) in enumerate(zip(expected, found, strict=False)) if a != b), min(len(found), len(expected)))
             yield f"context {context}: other logits than plain llama.cpp from step {step}"
     rows, expected_rows = sum(outcome.counts.get(f"rows_{how}", 0) for how in ("hit", "copy", "cpu")), _rows(variant, outcome, steps)
-    if rows != expected_rows:  # a counter with two writers loses some
+    if rows != expected_rows:  # every row is computed once, and counted where
         yield f"expected {expected_rows} rows counted, found {rows}"
     if len(plain.logits) != variant.contexts:
         yield f"expected logits of {variant.contexts} contexts, found {len(plain.logits)}"
