@@ -20,6 +20,7 @@ std::uint64_t next_serial() {
 Session::Session(Plan made, int number)
     : plan(std::move(made)),
       page(plan, number),
+      ram_slots_(plan.groups.size(), -1),
       off_reasons_(plan.groups.size()),
       slots_(plan.groups.size(), -1),
       misfits_(plan.tensors.size()),
@@ -129,6 +130,34 @@ void Session::end_context(ContextCounts *context) {
     ended_.push_back(context);
 }
 
+std::shared_ptr<ContextCounts> Session::add_ram_context() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_ram_.empty()) {
+        ended_ram_.reserve(ram_contexts_.size() + 1);
+        ram_contexts_.push_back(std::make_unique<ContextCounts>(plan.groups.size()));
+        ended_ram_.push_back(ram_contexts_.back().get());
+    }
+    ContextCounts *const context = ended_ram_.back();
+    ended_ram_.pop_back();
+    return {context, [self = shared_from_this()](ContextCounts *ended) { self->end_ram_context(ended); }};
+}
+
+void Session::end_ram_context(ContextCounts *context) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_ram_.push_back(context);
+}
+
+int Session::ram_slots_of(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return ram_slots_[static_cast<std::size_t>(group)];
+}
+
+void Session::set_ram_slots(int group, int slots) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    int &known = ram_slots_[static_cast<std::size_t>(group)];
+    known = std::max(known, slots);
+}
+
 std::string Session::off_reason(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!off_reasons_[static_cast<std::size_t>(group)].empty()) return off_reasons_[static_cast<std::size_t>(group)];
@@ -153,12 +182,6 @@ int Session::slots_of(int group) const {
     const int planned = plan.groups[static_cast<std::size_t>(group)].slots;
     const PlannedDevice *device = plan.find_device(devices_[static_cast<std::size_t>(group)]);
     return device == nullptr ? planned : std::min(planned, device->slots);
-}
-
-void Session::set_slots(const std::vector<int> &slots) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (std::size_t group = 0; group < slots.size(); group++) slots_[group] = std::max(slots_[group], slots[group]);
-    page.set_slots(slots_);
 }
 
 void Session::set_slots(int group, int slots) {
