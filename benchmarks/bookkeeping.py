@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from slotpool.native import Pool
+from slotpool.native import EventArrays, Pool
+from slotpool.native.replay import replay
 
 N_USED = 8
 N_MATMULS = 3
 N_EVENTS = 20_000
 ROUNDS = 9
 SIZES = (64, 4096)
-POLICIES = ("lru", "decay")
+POLICIES = ("lru", "decay", "follow")
 
 
 def run() -> dict[str, Any]:
@@ -32,9 +33,10 @@ def run() -> dict[str, Any]:
         for policy, slots in cases:
             ids = _routing(2 * slots, seed=number)
             pool = Pool(2 * slots, slots, policy)
-            pool.replay(ids.ctypes.data, N_EVENTS // 2, N_USED)  # fill it first
+            replay(pool, _events(ids[: N_EVENTS // 2]))  # fill it first
+            events = _events(ids)
             started = time.perf_counter()
-            found = pool.replay(ids.ctypes.data, N_EVENTS, N_USED)
+            found = replay(pool, events)[0].hits
             seconds = time.perf_counter() - started
             samples[policy, slots].append(1e6 * seconds / N_EVENTS / N_MATMULS)
             hits[policy, slots] = found / N_EVENTS / N_USED
@@ -51,6 +53,11 @@ def line(made: dict[str, Any]) -> str:
         f"{one['policy']} {one['slots']} slots {one['us_per_matmul']['median']:.3f} us (hit rate {one['hit_rate']:.2f})"
         for one in made["results"]
     )
+
+
+def _events(ids: np.ndarray[Any, np.dtype[np.int32]]) -> EventArrays:
+    first = np.arange(0, ids.size + 1, N_USED, dtype=np.int64)
+    return EventArrays(ids.ravel(), first, np.zeros(len(ids), np.uint8))
 
 
 def _routing(n_expert: int, seed: int) -> np.ndarray[Any, np.dtype[np.int32]]:

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "backend/registry.h"
 #include "store/session.h"
@@ -21,6 +22,32 @@ struct Devices {
 Devices &devices() {
     static Devices *const the_devices = new Devices;
     return *the_devices;
+}
+
+// Empty where the group's slots have a device; else why they have none. Devices are looked for when a model loads: an RPC server is added
+// after the plan.
+std::string missing_device(const Plan &plan, int group) {
+    const std::string &wanted = plan.groups[static_cast<std::size_t>(group)].device;
+    std::string missing;
+    for (const PlannedDevice &device : plan.devices) {
+        if (device.slots == 0 || (wanted != "auto" && wanted != device.name)) continue;
+        if (registry_api().dev_by_name(device.name.c_str()) != nullptr) return {};
+        missing += (missing.empty() ? "" : " or ") + device.name;
+    }
+    return missing.empty() ? "" : "the program has no device " + missing + ": its --list-devices shows those it has";
+}
+
+bool has_device(Session &session, int group) {
+    const std::string reason = missing_device(session.plan, group);
+    if (!reason.empty() && session.off_reason(group) != reason) session.switch_off(group, reason);
+    return reason.empty();
+}
+
+// The group of a planned expert tensor that has no place yet, or of a planned bias; -1 for any other weight.
+int wanted_group(Session &session, const abi::Tensor &weight, bool is_expert) {
+    if (is_expert) return session.wants(weight) ? session.plan.find(weight.name)->group : -1;
+    const auto bias = session.plan.biases.find(weight.name);
+    return bias == session.plan.biases.end() ? -1 : bias->second;
 }
 
 bool supports_op(abi::Device *device, const abi::Tensor *op) {
@@ -44,14 +71,14 @@ const abi::Tensor *planned_in_question(const abi::Tensor *op) {
                           weight->buffer->usage != abi::kUsageWeights;
     const auto session = is_dummy ? sessions::loading() : nullptr;
     if (!session) return nullptr;
-    const bool is_planned = is_matmul ? session->wants(*weight) : session->plan.biases.count(weight->name) != 0;
-    return is_planned ? weight : nullptr;
+    const int group = wanted_group(*session, *weight, is_matmul);
+    return group >= 0 && has_device(*session, group) ? weight : nullptr;
 }
 
 void keep_experts_off(const Plan &plan) {
     for (const PlannedDevice &planned : plan.devices) {
         abi::Device *device = registry_api().dev_by_name(planned.name.c_str());
-        if (device == nullptr || planned.slots == 0) continue;
+        if (device == nullptr) continue;
         const std::lock_guard<std::mutex> lock(devices().mutex);
         if (!devices().own_answers.emplace(device, device->iface.supports_op).second) continue;
         device->iface.supports_op = supports_op;

@@ -56,15 +56,26 @@ std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
     if (!known.empty()) return known;
     const std::string found = layer_device(registry_api(), op, stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)].layer);
     if (!found.empty()) stored.session->set_device(stored.planned->group, found);
+    const PlannedDevice *device = stored.session->plan.find_device(found);
     if (found == "CPU") stored.session->switch_off(stored.planned->group, "its layer lives on the CPU");
+    if (device != nullptr && device->slots == 0) stored.session->switch_off(stored.planned->group, "0 slots asked for on " + found);
+    if (!found.empty() && found != "CPU" && device == nullptr) {
+        stored.session->switch_off(stored.planned->group, "its layer lives on " + found + ", where no slots are planned");
+    }
     return found;
 }
 
-bool fits_slots(const StoredTensor &stored, const abi::Tensor *op) {
-    if (stored.is_on_disk()) return true;  // nobody else can read it: every shape
-    const abi::Tensor *ids = op->src[2];
+bool fits_slots(const StoredTensor &stored, std::int64_t n_rows) {
     const PlannedGroup &group = stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)];
-    return std::min<std::int64_t>(ids->ne[0] * ids->ne[1], group.n_expert) <= stored.session->slots_of(stored.planned->group);
+    return std::min<std::int64_t>(n_rows, group.n_expert) <= stored.session->slots_of(stored.planned->group);
+}
+
+// A prompt without outputs leaves its last layer no rows. There is nothing to serve, and a scheduler whose reserved graphs had nothing for us
+// has no memory of ours for it either: not even for no rows.
+bool is_served(const StoredTensor &stored, const abi::Tensor *op) {
+    if (stored.is_on_disk()) return true;  // nobody else can read it: every shape
+    const std::int64_t n_rows = op->src[2]->ne[0] * op->src[2]->ne[1];
+    return n_rows > 0 && fits_slots(stored, n_rows);
 }
 
 bool is_on_disk(const abi::Tensor *weight) { return weight != nullptr && weight->buffer != nullptr && weight->buffer->buft == disk_buffer_type(); }
@@ -82,10 +93,13 @@ void note_lookup(const abi::Tensor *op) {
     facts.n_tokens = op->ne[1];
 }
 
+// What has no rows follows its ubatch.
 void note_matmul(const abi::Tensor *op, const StoredTensor &stored, bool is_taken) {
     GraphFacts &facts = asked_graph().asking();
     if (is_taken) facts.taken.push_back(op);
-    facts.answer(stored.session, stored.session->plan.groups.size(), static_cast<std::size_t>(stored.planned->group), !is_taken);
+    const abi::Tensor *ids = op->src[2];
+    const bool is_refused = ids->ne[1] > 0 ? !is_taken : !fits_slots(stored, ids->ne[0] * facts.n_tokens);
+    facts.answer(stored.session, stored.session->plan.groups.size(), static_cast<std::size_t>(stored.planned->group), is_refused && !is_taken);
 }
 
 // One question of the scheduler to one pool device.
@@ -112,15 +126,15 @@ class Question {
 
    private:
     bool is_ours(const StoredTensor *stored, const abi::Tensor *matmul) const {
-        return stored != nullptr && home_of(*stored, matmul) == device_.pooled_name() && fits_slots(*stored, matmul);
+        return stored != nullptr && home_of(*stored, matmul) == device_.pooled_name() && is_served(*stored, matmul);
     }
 
     bool matmul() const {
         const StoredTensor *stored = stored_weight(op_);
         if (stored == nullptr) return is_on_disk(op_->src[0]);  // an adapter's tensor lies in the buffer type of the weight it adapts
         if (home_of(*stored, op_) != device_.pooled_name()) return false;
-        note_matmul(op_, *stored, fits_slots(*stored, op_));
-        return fits_slots(*stored, op_);
+        note_matmul(op_, *stored, is_served(*stored, op_));
+        return is_served(*stored, op_);
     }
 
     // True for an elementwise node whose first operand comes from an expert matmul of ours that is not the layer's last:

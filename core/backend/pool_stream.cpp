@@ -1,6 +1,7 @@
 #include "backend/pool_stream.h"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -12,10 +13,25 @@
 namespace slotpool {
 namespace {
 
+// What stands for a llama context while one of its streams lives. llama.cpp makes a stream on every pool device for each of its contexts, one
+// after the other on one thread: a device that comes again begins the next context.
+std::shared_ptr<const void> llama_context_of(const PoolDevice &device) {
+    static thread_local std::vector<const PoolDevice *> seen;
+    static thread_local std::weak_ptr<const void> last;
+    std::shared_ptr<const void> found = last.lock();
+    if (!found || std::find(seen.begin(), seen.end(), &device) != seen.end()) {
+        found = std::make_shared<const char>('\0');
+        last = found;
+        seen.clear();
+    }
+    seen.push_back(&device);
+    return found;
+}
+
 // A context may learn its session from its first expert matmul, and only then is known how its misses are served.
 class PoolStream {
    public:
-    explicit PoolStream(PoolDevice &device) : device_(device), context_(device.pooled_name()) {}
+    explicit PoolStream(PoolDevice &device) : device_(device), context_(device.pooled_name(), llama_context_of(device)) {}
 
     Context &context() { return context_; }
     Dispatch *dispatch() { return dispatch_.get(); }
@@ -23,6 +39,11 @@ class PoolStream {
     abi::Status compute(abi::Graph *graph) {
         if (!is_ready(graph)) return abi::Status::failed;
         return dispatch_->compute(graph);
+    }
+
+    void fail(const std::string &what) {
+        set_last_error(what);
+        if (context_.session()) context_.session()->fail("Expected to compute on " + device_.pooled_name() + ", found: " + what);
     }
 
     void begin_ubatch(int n_threads) {
@@ -96,6 +117,9 @@ abi::Status backend_graph_compute(abi::Backend *backend, abi::Graph *graph) {
         return of(backend)->compute(graph);
     } catch (const std::bad_alloc &) {
         return abi::Status::alloc_failed;
+    } catch (const std::exception &unexpected) {  // no thread left, for instance
+        of(backend)->fail(unexpected.what());
+        return abi::Status::failed;
     }
 }
 

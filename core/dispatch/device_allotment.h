@@ -18,8 +18,8 @@ struct DeviceRoom {
 
 DeviceRoom device_room(const abi::Api &api, abi::Device *device, const PlannedDevice *planned);
 
-// Slots by group, 0 for groups of other devices: all pools of the device are scaled down evenly to what `bytes` hold. A group that is
-// left with fewer slots than `least` gets none.
+// Slots by group, 0 for groups of other devices: all pools of the device are scaled down evenly to what `bytes` hold, however few that
+// leaves to each.
 std::vector<int> device_slots(const abi::Api &api, abi::Device *device, const Session &session, std::uint64_t bytes);
 
 }  // namespace slotpool

@@ -1,13 +1,13 @@
 #include "dispatch/device_dispatch.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "dispatch/backend_settings.h"
 #include "dispatch/device_allotment.h"
 #include "dispatch/host_waves.h"
 #include "dispatch/pool_damage.h"
+#include "stats/stopwatch.h"
 #include "store/store_buffer.h"
 
 namespace slotpool {
@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::size_t kLeastIds = 4096;
 constexpr std::size_t kMostWaveBytes = 16U << 20;  // of rows that the CPU computes at a time
-
-using Clock = std::chrono::steady_clock;
-
-double ns_since(Clock::time_point begin) { return std::chrono::duration<double, std::nano>(Clock::now() - begin).count(); }
 
 // the event's rows by expert, for experts that no pool has
 void sort_rows(const Routing &routing, EventRows &rows) {
@@ -85,10 +81,9 @@ void DeviceDispatch::set_abort_callback(abi::AbortCallback callback, void *data)
 // ---- a split ----
 
 abi::Status DeviceDispatch::compute(abi::Graph *graph) {
+    const DeviceGraph::Finished at_the_end(graph_);  // nothing of ours may be computing when the scheduler goes on
     const abi::Status status = compute_nodes(graph);
-    const abi::Status flushed = status == abi::Status::success ? graph_.start() : status;
-    graph_.finish();  // whatever happened: nothing of ours may be computing when the scheduler goes on
-    return flushed;
+    return status == abi::Status::success ? graph_.start() : status;
 }
 
 abi::Status DeviceDispatch::compute_nodes(abi::Graph *graph) {
@@ -133,12 +128,14 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
         const Uploader::Pause pause(*uploader_);
         routing_.read(api_, *chain.ids());
     }
-    if (routing_.ids.empty()) return abi::Status::success;
     drop_lost_pool(chain.first());
     HostSlabs *slabs = store_.of(chain.first());
     if (slabs == nullptr) return abi::Status::failed;  // the session knows why
     DevicePool *pool = device_pool(chain.first());
-    if (pool != nullptr && is_served_by(*pool, chain.first())) return serve_pooled(chain, *pool, *slabs);
+    const bool is_refused = pool != nullptr && !chain.first().is_on_disk() && is_pruned_and_too_large(*pool);
+    if (is_refused) context_.refuse(static_cast<std::size_t>(chain.first().planned->group));
+    if (routing_.ids.empty()) return abi::Status::success;
+    if (pool != nullptr && !is_refused && is_served_by(*pool, chain.first())) return serve_pooled(chain, *pool, *slabs);
     if (!are_in_range(routing_, chain.first().shape.ne[2])) {
         return fail("Expected expert ids below " + std::to_string(chain.first().shape.ne[2]) + " in " + chain.first().planned->name +
                     ", found one outside. The router's output is damaged (NaN?): this request fails");
@@ -146,21 +143,28 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
     return serve_on_host(chain, *slabs, pool != nullptr || context_.phase(routing_.n_tokens) == Phase::prompt);
 }
 
-// On disk every shape comes here, and what does not fit leaves the pool as it is; a prompt's last layer follows its ubatch.
+// A prompt's last layer arrives with its output rows only. It follows its ubatch: where that did not fit, the pool hears nothing of it.
+bool DeviceDispatch::is_pruned_and_too_large(const DevicePool &pool) const {
+    const std::int64_t n_tokens = context_.n_tokens(routing_.n_tokens);
+    return n_tokens > routing_.n_tokens && std::min<std::int64_t>(n_tokens * routing_.n_used, pool.n_expert()) > pool.n_slots();
+}
+
+// On disk every shape comes here, and what does not fit leaves the pool as it is.
 bool DeviceDispatch::is_served_by(const DevicePool &pool, const StoredTensor &stored) const {
     if (!stored.is_on_disk()) return routing_.n_used <= pool.n_slots();
-    const std::int64_t n_expert = stored.shape.ne[2];
-    return std::min(routing_.n_used * context_.n_tokens(routing_.n_tokens), n_expert) <= pool.n_slots();
+    return std::min<std::int64_t>(routing_.n_used * context_.n_tokens(routing_.n_tokens), pool.n_expert()) <= pool.n_slots();
 }
 
 abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &pool, HostSlabs &slabs) {
     std::string error;
     bool is_served = true;
     if (pool.begins_event(chain.first(), routing_, context_.ubatch())) {
+        const Stopwatch update;
         if (!pool.look_up(chain.first(), routing_, context_.ubatch(), context_.session()->plan.is_settled, error)) return fail(error);
         const Phase phase = context_.phase(routing_.n_tokens);
         if (pool.n_misses() > 0) slabs.begin({pool.missed_rows(), indices_of(chain, slabs), phase, false});
         is_served = pool.serve(plan_misses(pool), phase, error);
+        update.add_to(pool.phase_counts().update_ns);
     }
     for (const ChainNode &node : chain.nodes) {
         if (node.stored != nullptr) pool.mark_served(*node.stored);
@@ -232,45 +236,51 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
         }
         return flush();
     }
-    const auto begin = Clock::now();
+    const Stopwatch event;
     if (!host_rows.empty()) {
         const Uploader::Pause pause(*uploader_);
         host_.fetch(chain, host_rows);  // before the device begins: what it needs is complete now
     }
-    double fetch_ns = ns_since(begin);
+    std::uint64_t fetch_ns = event.ns();
+    const Stopwatch device;
     const bool has_device_rows = pool != nullptr && pool->has_device_rows();
     abi::Status status = has_device_rows ? start_device(chain, *pool) : abi::Status::success;
     std::string error;
     if (status == abi::Status::success && pool != nullptr && !pool->copy_for_later(error)) status = fail(error);
     if (status == abi::Status::success && !host_rows.empty()) {
-        double host_ns = 0.0;
+        std::uint64_t host_ns = 0;
         status = compute_on_host(chain, slabs, host_rows, host_ns);
-        if (chain.is_whole && pool != nullptr && status == abi::Status::success) {
-            host_ns_per_byte_.add(host_ns / (static_cast<double>(host_rows.experts.size()) * static_cast<double>(pool->slab_bytes())));
-        }
+        if (pool != nullptr && status == abi::Status::success) note_host_ns(chain, *pool, host_ns);
     }
     graph_.finish();
-    if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) device_ns_per_event_.add(ns_since(begin));
+    if (has_device_rows) device.add_to(pool->phase_counts().hit_compute_ns);
+    if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) device_ns_per_event_.add(static_cast<double>(event.ns()));
     if (status == abi::Status::success && !host_rows.empty()) {
         const Uploader::Pause pause(*uploader_);
-        const auto upload_begin = Clock::now();
+        const Stopwatch upload;
         upload_results(chain, host_rows);
-        fetch_ns += ns_since(upload_begin);
-        if (chain.is_whole) fetch_ns_per_event_.add(fetch_ns);
+        fetch_ns += upload.ns();
+        if (chain.is_whole) fetch_ns_per_event_.add(static_cast<double>(fetch_ns));
     }
     return status;
 }
 
 // What waiting for slabs takes is not the CPU's.
-abi::Status DeviceDispatch::compute_on_host(const ExpertChain &chain, HostSlabs &slabs, const EventRows &rows, double &ns) {
+abi::Status DeviceDispatch::compute_on_host(const ExpertChain &chain, HostSlabs &slabs, const EventRows &rows, std::uint64_t &ns) {
     HostWaves waves(rows, slabs, indices_of(chain, slabs), std::max<std::size_t>(1, kMostWaveBytes / HostFfn::bytes_per_row(chain)));
     std::string error;
     while (const EventRows *wave = waves.next(error)) {
-        const auto begin = Clock::now();
+        const Stopwatch compute;
         if (const abi::Status status = host_.compute(chain, routing_, *wave, slabs); status != abi::Status::success) return status;
-        ns += ns_since(begin);
+        ns += compute.ns();
     }
     return error.empty() ? abi::Status::success : fail(error);
+}
+
+void DeviceDispatch::note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns) {
+    pool.phase_counts().miss_compute_ns.add(ns);
+    const auto bytes = static_cast<double>(pool.host_rows().experts.size()) * static_cast<double>(pool.slab_bytes());
+    if (chain.is_whole) host_ns_per_byte_.add(static_cast<double>(ns) / bytes);
 }
 
 abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &pool) {
@@ -296,11 +306,7 @@ abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &p
 
 abi::Tensor *DeviceDispatch::slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids) {
     const std::size_t bytes = slot_ids.size() * sizeof(std::int32_t);
-    if (ids_buffer_ == nullptr || api_.buffer_size(ids_buffer_) < bytes) {
-        if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
-        ids_buffer_ = api_.buft_alloc(api_.dev_buffer_type(engine_.device), std::max(bytes, kLeastIds));
-    }
-    if (ids_buffer_ == nullptr) return nullptr;
+    if (!has_room_for_ids(bytes)) return nullptr;
     ids_ = abi::Tensor{};
     ids_.type = abi::kTypeI32;
     ids_.buffer = ids_buffer_;
@@ -314,6 +320,13 @@ abi::Tensor *DeviceDispatch::slot_ids_on_device(const abi::Tensor &ids, const st
     const Uploader::Pause pause(*uploader_);
     api_.tensor_set(&ids_, slot_ids.data(), 0, bytes);
     return &ids_;
+}
+
+bool DeviceDispatch::has_room_for_ids(std::size_t bytes) {
+    if (ids_buffer_ != nullptr && api_.buffer_size(ids_buffer_) >= bytes) return true;
+    if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
+    ids_buffer_ = api_.buft_alloc(api_.dev_buffer_type(engine_.device), std::max(bytes, kLeastIds));
+    return ids_buffer_ != nullptr;
 }
 
 // Rows that follow each other go in one copy.
@@ -347,7 +360,7 @@ abi::Status DeviceDispatch::fail(const std::string &error) {
 // ---- pools ----
 
 DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
-    if (stored.session != context_.session().get()) return nullptr;
+    if (stored.session != context_.session().get() || !context_.has_pools()) return nullptr;
     if (!has_pools_) make_pools();
     return pools_[static_cast<std::size_t>(stored.planned->group)].get();
 }
@@ -360,21 +373,35 @@ void DeviceDispatch::drop_lost_pool(const StoredTensor &stored) {
     store_.forget(group);
 }
 
-// All pools of the device at once, at the first compute: everything else that wants its memory is there by then.
+// All pools of the device at once, at the first compute: everything else that wants its memory is there by then, slot ids included.
 void DeviceDispatch::make_pools() {
     Session &session = *context_.session();
     has_pools_ = true;
     pools_.resize(session.plan.groups.size());
+    has_room_for_ids(kLeastIds);
     const bool is_cpu = api_.dev_type(engine_.device) == abi::DeviceType::cpu;
-    const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(api_.dev_name(engine_.device));
+    const std::string name = is_cpu ? "CPU" : api_.dev_name(engine_.device);
+    const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(name);
     const DeviceRoom room = device_room(api_, engine_.device, planned);
-    page_device_ = session.page.find_device(is_cpu ? "CPU" : api_.dev_name(engine_.device));
+    page_device_ = session.page.find_device(name);
     if (page_device_ >= 0) session.page.set_device(page_device_, room.budget, room.free);
     const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
-    std::string error;
     for (std::size_t group = 0; group < slots.size(); group++) {
-        if (slots[group] > 0 && !make_pool(group, slots[group], error)) session.switch_off(static_cast<int>(group), error);
+        const auto number = static_cast<int>(group);
+        if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
+        std::string reason = why_too_few(session.plan.groups[group], slots[group], room);
+        if (reason.empty()) make_pool(group, slots[group], reason);
+        // Its slots stay planned: graphs of other shapes than were reserved would want more of a memory that has none left. An earlier context
+        // may have had less room, or more.
+        if (reason.empty() || !session.had_slots(number)) session.switch_off(number, reason);
     }
+}
+
+// A pool that one token does not fit into serves nothing. Empty: it fits.
+std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const DeviceRoom &room) const {
+    if (n_slots >= std::min<std::int64_t>(routing_.n_used, group.n_expert)) return {};
+    return context_.device() + " has room for " + std::to_string(n_slots) + " slots, a token uses " + std::to_string(routing_.n_used) + " (" +
+           std::to_string(room.budget >> 20) + " MiB are for slots, " + std::to_string(room.free >> 20) + " MiB are free)";
 }
 
 bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {

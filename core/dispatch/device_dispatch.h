@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dispatch/device_allotment.h"
 #include "dispatch/device_graph.h"
 #include "dispatch/device_pool.h"
 #include "dispatch/dispatch.h"
@@ -43,23 +44,27 @@ class DeviceDispatch final : public Dispatch {
     bool begins_on_host(const HostSlabs &slabs, const std::vector<std::size_t> &indices);
     abi::Status compute_nodes(abi::Graph *graph);
     abi::Status serve(ExpertChain chain);
+    bool is_pruned_and_too_large(const DevicePool &pool) const;
+    bool is_served_by(const DevicePool &pool, const StoredTensor &stored) const;
     abi::Status serve_pooled(const ExpertChain &chain, DevicePool &pool, HostSlabs &slabs);
     abi::Status serve_on_host(const ExpertChain &chain, HostSlabs &slabs, bool is_passing);
     void count_on_host(const StoredTensor &stored);
-    bool is_served_by(const DevicePool &pool, const StoredTensor &stored) const;
     abi::Status compute_rows(const ExpertChain &chain, DevicePool *pool, HostSlabs &slabs, const EventRows &host_rows);
-    abi::Status compute_on_host(const ExpertChain &chain, HostSlabs &slabs, const EventRows &rows, double &ns);
+    abi::Status compute_on_host(const ExpertChain &chain, HostSlabs &slabs, const EventRows &rows, std::uint64_t &ns);
     abi::Status start_device(const ExpertChain &chain, DevicePool &pool);
     void upload_results(const ExpertChain &chain, const EventRows &rows);
     abi::Status add(const abi::Tensor &node);
     abi::Status flush();
     abi::Status fail(const std::string &error);
 
+    void note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns);
     MissPlan plan_misses(const DevicePool &pool) const;
     DevicePool *device_pool(const StoredTensor &stored);
     void drop_lost_pool(const StoredTensor &stored);
     void make_pools();
+    std::string why_too_few(const PlannedGroup &group, int n_slots, const DeviceRoom &room) const;
     bool make_pool(std::size_t group, int n_slots, std::string &error);
+    bool has_room_for_ids(std::size_t bytes);
     abi::Tensor *slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids);
 
     const Engine engine_;

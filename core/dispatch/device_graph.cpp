@@ -44,6 +44,8 @@ abi::Status DeviceGraph::start() {
 void DeviceGraph::finish() {
     if (is_running_) api_.synchronize(backend_);
     is_running_ = false;
+    nodes_.clear();
+    known_.clear();
     copies_.clear();
 }
 

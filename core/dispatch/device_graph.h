@@ -24,6 +24,18 @@ class DeviceGraph {
     // Waits for everything that was started.
     void finish();
 
+    // Nothing computes any more at the end of a block, whatever ends it.
+    class Finished {
+       public:
+        explicit Finished(DeviceGraph &graph) : graph_(graph) {}
+        ~Finished() { graph_.finish(); }
+        Finished(const Finished &) = delete;
+        Finished &operator=(const Finished &) = delete;
+
+       private:
+        DeviceGraph &graph_;
+    };
+
    private:
     abi::Tensor *copy_of(const abi::Tensor *tensor);
     abi::Tensor *leaf(const abi::Tensor &tensor);

@@ -7,6 +7,11 @@
 #include "dispatch/host_waves.h"
 
 namespace slotpool {
+namespace {
+
+constexpr std::int64_t kRowsOfOtherKernels = 8;  // an expert with so many rows is computed by other kernels of the CPU
+
+}  // namespace
 
 std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
                                              HostSlabs &slabs, Uploader &uploader, GroupCounts &counts, std::string &error) {
@@ -14,7 +19,10 @@ std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *d
     auto slots = DeviceSlots::allocate(api, device, tensors, n_slots, session.plan.poison, error);
     if (!slots) return nullptr;
     const PlannedGroup &planned = session.plan.groups[static_cast<std::size_t>(group)];
-    return std::unique_ptr<DevicePool>(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, slabs, uploader, counts));
+    std::unique_ptr<DevicePool> made(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, slabs, uploader, counts));
+    // a context has one uploader: it tells contexts apart
+    if (session.recorder) made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &uploader);
+    return made;
 }
 
 DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
@@ -29,7 +37,7 @@ DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, 
       is_later_(static_cast<std::size_t>(n_slots), false),
       event_served_(tensors.size(), true),
       slot_of_expert_(static_cast<std::size_t>(group.n_expert), kNone),
-      used_by_(static_cast<std::size_t>(n_slots), kNone),
+      used_by_(static_cast<std::size_t>(n_slots), Use::nobody),
       order_(tensors.size()) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     for (const auto &tensor : tensors_) {
@@ -75,6 +83,7 @@ void DevicePool::publish_arrived() {
     const auto is_there = [this](int slot) {
         if (!has_arrived(slot)) return false;
         pool_.publish(slot);
+        for (std::size_t index = 0; index < tensors_.size(); index++) phase_counts().copy_ns.add(upload(slot, index).took_ns);
         if (!is_later_[static_cast<std::size_t>(slot)]) return true;
         uploader_.count_later(-1);
         slabs_.unpin(pool_.expert_in(slot));
@@ -133,9 +142,11 @@ const std::vector<std::int32_t> &DevicePool::missed_rows() {
 }
 
 bool DevicePool::serve(const MissPlan &plan, Phase phase, std::string &error) {
+    phase_ = phase;
+    if (trace_) trace_->push(event_ubatch_, phase == Phase::prompt, event_.n_used, event_.ids);
     take_slots(plan);
     if (!begin_copies_of_kept(error) || !copy_in_waves(error) || !map_rows(error)) return false;
-    count(phase);
+    count();
     return true;
 }
 
@@ -252,11 +263,7 @@ bool DevicePool::map_rows(std::string &error) {
     }
     n_device_rows_ = slot_ids_.size() - n_host;
     map_host_rows();
-    if (n_host == 0 || n_device_rows_ == 0) return true;
-    for (std::int64_t token = 0; token < event_.n_tokens; token++) {
-        if (!give_idle_slots(token, error)) return false;
-    }
-    return true;
+    return n_host == 0 || n_device_rows_ == 0 || give_idle_slots(error);
 }
 
 void DevicePool::map_host_rows() {
@@ -274,30 +281,47 @@ void DevicePool::map_host_rows() {
 
 // The shape of a call is kept, so the device computes something for every row. What it computes for a row of the host is never used, but
 // kernels expect a token's experts to differ.
-bool DevicePool::give_idle_slots(std::int64_t token, std::string &error) {
-    const auto begin = slot_ids_.begin() + static_cast<std::ptrdiff_t>(token * event_.n_used);
-    const auto end = begin + static_cast<std::ptrdiff_t>(event_.n_used);
-    std::fill(used_by_.begin(), used_by_.end(), 0);
-    std::for_each(begin, end, [&](std::int32_t slot) {
-        if (slot != kNone) used_by_[static_cast<std::size_t>(slot)] = 1;
-    });
-    int next = 0;
-    const auto is_idle = [&](int slot) { return used_by_[static_cast<std::size_t>(slot)] == 0 && !pool_.is_filling(slot); };
-    for (auto slot = begin; slot != end; ++slot) {
-        if (*slot != kNone) continue;
-        while (next < pool_.n_slots() && !is_idle(next)) next++;
-        if (next == pool_.n_slots()) {  // what is on its way arrives in a moment, and is as good as any
-            if (!copy_for_later(error)) return false;
-            settle();
-            next = 0;
-            while (next < pool_.n_slots() && !is_idle(next)) next++;
+bool DevicePool::give_idle_slots(std::string &error) {
+    std::vector<Use> uses(used_by_.size(), Use::nobody);
+    for (const std::int32_t slot : slot_ids_) {
+        if (slot != kNone) uses[static_cast<std::size_t>(slot)] = Use::other_tokens;
+    }
+    for (auto begin = slot_ids_.begin(); begin != slot_ids_.end(); begin += static_cast<std::ptrdiff_t>(event_.n_used)) {
+        const auto end = begin + static_cast<std::ptrdiff_t>(event_.n_used);
+        used_by_ = uses;
+        std::for_each(begin, end, [&](std::int32_t slot) {
+            if (slot != kNone) used_by_[static_cast<std::size_t>(slot)] = Use::this_token;
+        });
+        for (auto slot = begin; slot != end; ++slot) {
+            if (*slot != kNone) continue;
+            *slot = idle_slot(error);
+            if (*slot == kNone) return false;
+            used_by_[static_cast<std::size_t>(*slot)] = Use::this_token;
         }
-        *slot = next++;
     }
     return true;
 }
 
-void DevicePool::count(Phase phase) {
+// A row more for an expert would be harmless, if the kernels of CPUs did not change at eight rows of an expert. What fits the slots
+// leaves enough of them to nobody, once those on their way have arrived.
+int DevicePool::idle_slot(std::string &error) {
+    int slot = idle_slot(Use::nobody);
+    if (slot == kNone && event_.n_tokens < kRowsOfOtherKernels) slot = idle_slot(Use::other_tokens);
+    if (slot != kNone) return slot;
+    if (!copy_for_later(error)) return kNone;
+    settle();
+    slot = idle_slot(Use::nobody);
+    return slot != kNone ? slot : idle_slot(Use::other_tokens);
+}
+
+int DevicePool::idle_slot(Use most) const {
+    for (int slot = 0; slot < pool_.n_slots(); slot++) {
+        if (used_by_[static_cast<std::size_t>(slot)] <= most && !pool_.is_filling(slot)) return slot;
+    }
+    return kNone;
+}
+
+void DevicePool::count() {
     std::uint64_t hits = 0;
     std::uint64_t rows_hit = 0;
     std::uint64_t evicted = 0;
@@ -306,7 +330,7 @@ void DevicePool::count(Phase phase) {
         evicted += lookup.evicted != kNone ? 1 : 0;
         rows_hit += lookup.is_hit ? static_cast<std::uint64_t>(lookup.n_rows) : 0;
     }
-    PhaseCounts &counts = counts_.phase[static_cast<int>(phase)];
+    PhaseCounts &counts = phase_counts();
     counts.events.add(1);
     counts.lookups.add(lookups_.size());
     counts.hits.add(hits);

@@ -39,6 +39,7 @@ class DevicePool {
     int index_of(const StoredTensor &stored) const;
     const StoredTensors &tensors() const { return tensors_; }
     int n_slots() const { return pool_.n_slots(); }
+    int n_expert() const { return pool_.n_expert(); }
     std::size_t slab_bytes() const { return slab_bytes_; }
 
     // True when the next matmul of `stored` with this routing begins a new event.
@@ -70,10 +71,13 @@ class DevicePool {
 
     // Waits for all copies and publishes them.
     void settle();
+    PhaseCounts &phase_counts() { return counts_.phase[static_cast<int>(phase_)]; }  // of the event
     Pool &pool() { return pool_; }
     DeviceSlots &slots() { return *slots_; }
 
    private:
+    enum class Use : char { nobody, other_tokens, this_token };
+
     DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
                HostSlabs &slabs, Uploader &uploader, GroupCounts &counts);
     void publish_arrived();
@@ -87,8 +91,10 @@ class DevicePool {
     bool copy_wave(const std::vector<int> &slots, std::string &error);
     bool map_rows(std::string &error);
     void map_host_rows();
-    bool give_idle_slots(std::int64_t token, std::string &error);
-    void count(Phase phase);
+    bool give_idle_slots(std::string &error);
+    int idle_slot(std::string &error);
+    int idle_slot(Use most) const;
+    void count();
 
     StoredTensors tensors_;
     std::vector<std::uint64_t> serials_;
@@ -97,14 +103,16 @@ class DevicePool {
     HostSlabs &slabs_;
     Uploader &uploader_;
     GroupCounts &counts_;
-    std::size_t slab_bytes_ = 0;  // of all tensors of the group
-    std::deque<Upload> uploads_;  // by slot and tensor; addresses stay
+    std::shared_ptr<trace::Ring> trace_;  // nullptr: routing is not recorded
+    std::size_t slab_bytes_ = 0;          // of all tensors of the group
+    std::deque<Upload> uploads_;          // by slot and tensor; addresses stay
     std::vector<int> on_their_way_;
     std::vector<bool> is_later_;  // by slot: its copy is for later
 
     Routing event_;
     std::vector<bool> event_served_;  // by tensor
     std::uint64_t event_ubatch_ = 0;
+    Phase phase_ = Phase::generation;
     int n_misses_ = 0;
     std::vector<Lookup> lookups_;
     std::vector<std::int32_t> missed_rows_;
@@ -113,7 +121,7 @@ class DevicePool {
     int n_admitted_ = 0;
     std::vector<std::int32_t> slot_of_expert_;  // of the event's experts; kNone: the host's
     std::vector<std::int32_t> slot_ids_;
-    std::vector<std::int32_t> used_by_;  // by slot: the token it was last given to
+    std::vector<Use> used_by_;  // by slot, as the token sees it whose rows are being mapped
     EventRows host_rows_;
     std::size_t n_device_rows_ = 0;
     std::vector<std::size_t> order_;  // of the tensors, as the graph asked last

@@ -7,6 +7,7 @@
 #include "dispatch/allotment.h"
 #include "dispatch/backend_settings.h"
 #include "dispatch/pool_damage.h"
+#include "stats/stopwatch.h"
 #include "store/store_buffer.h"
 
 namespace slotpool {
@@ -88,6 +89,7 @@ abi::Status HostDispatch::serve(abi::Tensor *node, const StoredTensor &stored, L
     }
     std::string error;
     if (!pool.serve(stored, routing_, context_.ubatch(), context_.phase(routing_.n_tokens), is_passing, error)) return fail(pool, error);
+    served_ = &pool;
     const auto index = static_cast<std::size_t>(pool.index_of(stored));
     if (!pool.is_in_slots(index)) {
         if (stored.is_on_disk()) return compute_in_parts(node, index, pool);
@@ -109,7 +111,9 @@ abi::Status HostDispatch::serve(abi::Tensor *node, const StoredTensor &stored, L
 abi::Status HostDispatch::compute_in_parts(abi::Tensor *node, std::size_t index, LayerPool &pool) {
     if (const abi::Status status = flush(); status != abi::Status::success) return status;
     std::string error;
+    const Stopwatch compute;
     const abi::Status status = parts_->compute(*node, index, pool, routing_, error);
+    pool.count_compute(compute.ns());
     if (status == abi::Status::success) return status;
     fail(pool, error);
     return status;  // aborted is not failed
@@ -126,12 +130,13 @@ abi::Status HostDispatch::fail(LayerPool &pool, const std::string &error) {
 }
 
 LayerPool *HostDispatch::layer_pool(const StoredTensor &stored) {
-    if (!context_.may_serve(stored)) return nullptr;
+    if (!context_.may_serve(stored) || !context_.has_pools()) return nullptr;
     prepare();
     const auto group = static_cast<std::size_t>(stored.planned->group);
     // another model may have taken the place of the one that the pool was filled from
     if (pools_[group] && !pools_[group]->holds(stored)) {
         parts_->stop_stream();
+        served_ = nullptr;
         pools_[group].reset();
     }
     if (!pools_[group] && !is_off_[group]) make_pool(group, stored.is_on_disk());
@@ -209,7 +214,10 @@ bool HostDispatch::is_pending(const abi::Tensor *tensor) const {
 void HostDispatch::add(abi::Tensor *node) { pending_.push_back(node); }
 
 abi::Status HostDispatch::flush() {
+    const Stopwatch compute;
     const abi::Status status = graph_.compute(pending_);
+    if (served_ != nullptr && !pending_.empty()) served_->count_compute(compute.ns());
+    served_ = nullptr;
     pending_.clear();
     if (parts_) parts_->reset();
     return status;

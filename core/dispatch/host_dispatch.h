@@ -60,6 +60,7 @@ class HostDispatch final : public Dispatch {
 
     NodeGraph graph_;
     std::vector<abi::Tensor *> pending_;
+    LayerPool *served_ = nullptr;     // whose matmuls are pending; nobody else's since
     std::deque<abi::Tensor> clones_;  // addresses stay
     Routing routing_;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "stats/stopwatch.h"
+
 namespace slotpool {
 namespace {
 
@@ -17,7 +19,10 @@ std::unique_ptr<LayerPool> LayerPool::make(const abi::Api &api, abi::Device *dev
     const StoredTensors tensors = session.tensors_of(group);
     auto memory = SlotMemory::allocate(api, device, tensors, source, n_slots, session.plan.poison, error);
     if (!memory) return nullptr;
-    return std::unique_ptr<LayerPool>(new LayerPool(tensors, planned, n_slots, session.plan, source, std::move(memory), counts));
+    auto made = std::unique_ptr<LayerPool>(new LayerPool(tensors, planned, n_slots, session.plan, source, std::move(memory), counts));
+    // a context has one source of slabs: it tells contexts apart
+    if (session.recorder) made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &source);
+    return made;
 }
 
 LayerPool::LayerPool(const StoredTensors &tensors, const PlannedGroup &group, int n_slots, const Plan &plan, SlabSource &source,
@@ -64,6 +69,7 @@ bool LayerPool::serve(const StoredTensor &stored, const Routing &routing, std::u
                     ", found one outside. The router's output is damaged (NaN?): this request fails, the pool is unchanged";
             return false;
         }
+        if (trace_) trace_->push(ubatch, phase == Phase::prompt, routing.n_used, routing.ids);
         phase_ = phase;
         count();
         event_ubatch_ = ubatch;
@@ -81,11 +87,15 @@ bool LayerPool::begin_event(const Routing &routing, bool is_passing) {
     make_room(n_ids);
     event_ubatch_ = 0;
     event_ = routing;
+    const Stopwatch update;
     if (!(is_passing ? pool_.pass(ids, n_ids, lookups_) : pool_.event(ids, n_ids, lookups_))) return false;
+    update_ns_ = update.ns();
     event_number_++;
     event_served_.assign(event_served_.size(), false);
     n_asked_ = 0;
+    const Stopwatch copy;
     fetch_misses();
+    copy_ns_ = tensors_[0]->is_on_disk() ? 0 : copy.ns();  // a disk is only asked here: what it makes wait is counted there
     map_rows();
     return true;
 }
@@ -209,6 +219,8 @@ void LayerPool::count() {
     counts.rows_cpu.add(is_elsewhere ? n_rows : 0);
     counts.bytes_copied.add(copied * slab_bytes_);
     counts.bytes_saved.add(is_elsewhere ? 0 : hits * slab_bytes_);
+    counts.update_ns.add(update_ns_);
+    counts.copy_ns.add(copy_ns_);
     counts_.admitted.add(admitted);
     counts_.evicted.add(evicted);
 }

@@ -8,6 +8,7 @@
 #include "dispatch/routing.h"
 #include "pool/pool.h"
 #include "store/session.h"
+#include "trace/ring.h"
 #include "transfer/slab_source.h"
 #include "transfer/slot_memory.h"
 
@@ -53,6 +54,10 @@ class LayerPool {
     std::uint64_t event_number() const { return event_number_; }
     // The tensors of the group from `index` on, in the order in which the graph asked for them last time.
     std::vector<std::size_t> order_from(std::size_t index) const;
+    void count_compute(std::uint64_t ns) {
+        PhaseCounts &counts = counts_.phase[static_cast<int>(phase_)];
+        (has_all_slots_ ? counts.hit_compute_ns : counts.miss_compute_ns).add(ns);
+    }
     void count_wait(std::uint64_t ns) { counts_.phase[static_cast<int>(phase_)].wait_ns.add(ns); }
 
     // Publishes what has arrived, gives up what did not: the event is over.
@@ -84,12 +89,15 @@ class LayerPool {
     std::unique_ptr<SlotMemory> memory_;
     Pool pool_;
     GroupCounts &counts_;
-    std::size_t slab_bytes_ = 0;  // of all tensors of the group
+    std::shared_ptr<trace::Ring> trace_;  // nullptr: routing is not recorded
+    std::size_t slab_bytes_ = 0;          // of all tensors of the group
 
     Routing event_;
     std::vector<bool> event_served_;  // by tensor: has it been handed out for this event
     std::uint64_t event_ubatch_ = 0;
     std::uint64_t event_number_ = 0;
+    std::uint64_t update_ns_ = 0;  // of the event: bookkeeping, and copies from host memory
+    std::uint64_t copy_ns_ = 0;
     Phase phase_ = Phase::generation;
     bool has_all_slots_ = false;
     std::vector<Lookup> lookups_;

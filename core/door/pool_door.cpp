@@ -1,13 +1,7 @@
 // The C interface over the slot table alone: simulator, benchmarks and property tests come in here.
-#include "pool/pool.h"
-#include "slotpool.h"
+#include "door/pool_door.h"
 
 using namespace slotpool;
-
-struct slotpool_pool {
-    Pool pool;
-    std::vector<Lookup> lookups;
-};
 
 namespace {
 
@@ -17,10 +11,18 @@ bool has_expert(const slotpool_pool *handle, int expert) { return expert >= 0 &&
 
 bool is_filling(const slotpool_pool *handle, int slot) { return slot >= 0 && slot < handle->pool.n_slots() && handle->pool.is_filling(slot); }
 
-using Ask = bool (Pool::*)(const std::int32_t *, std::size_t, std::vector<Lookup> &);
+using Ask = bool (*)(slotpool_pool &, const std::int32_t *, std::size_t);
+
+bool admit_all(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids) { return handle.pool.event(ids, n_ids, handle.lookups); }
+
+bool admit_wanted(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids) { return handle.pool.event(ids, n_ids, handle.lookups, true); }
+
+bool pass(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids) { return handle.pool.pass(ids, n_ids, handle.lookups); }
+
+bool look_up(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids) { return handle.pool.look_up(ids, n_ids, handle.lookups); }
 
 bool run_event(slotpool_pool &handle, Ask ask, const std::int32_t *ids, std::size_t n_ids, bool publish) {
-    if (!(handle.pool.*ask)(ids, n_ids, handle.lookups)) return false;
+    if (!ask(handle, ids, n_ids)) return false;
     for (const Lookup &lookup : handle.lookups) {
         if (publish && !lookup.is_hit && lookup.slot != kNone) handle.pool.publish(lookup.slot);
     }
@@ -47,17 +49,21 @@ slotpool_pool *slotpool_pool_new(int n_expert, int n_slots, const char *policy, 
 void slotpool_pool_free(slotpool_pool *pool) { delete pool; }
 
 int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity) {
-    return run_and_copy(*pool, &Pool::event, ids, n_ids, publish != 0, out, capacity);
+    return run_and_copy(*pool, &admit_all, ids, n_ids, publish != 0, out, capacity);
+}
+
+int slotpool_pool_event_may_refuse(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity) {
+    return run_and_copy(*pool, &admit_wanted, ids, n_ids, publish != 0, out, capacity);
 }
 
 int slotpool_pool_pass(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity) {
-    const int n_found = run_and_copy(*pool, &Pool::pass, ids, n_ids, publish != 0, out, capacity);
+    const int n_found = run_and_copy(*pool, &pass, ids, n_ids, publish != 0, out, capacity);
     if (n_found >= 0) pool->lookups.clear();  // what passes is not admitted afterwards
     return n_found;
 }
 
 int slotpool_pool_look_up(slotpool_pool *pool, const int32_t *ids, size_t n_ids, slotpool_lookup *out, int capacity) {
-    return run_and_copy(*pool, &Pool::look_up, ids, n_ids, false, out, capacity);
+    return run_and_copy(*pool, &look_up, ids, n_ids, false, out, capacity);
 }
 
 int slotpool_pool_rank(slotpool_pool *pool, int32_t *experts, int capacity) {
@@ -92,13 +98,4 @@ int slotpool_pool_pin(slotpool_pool *pool, int expert) { return has_expert(pool,
 
 void slotpool_pool_unpin(slotpool_pool *pool, int expert) {
     if (has_expert(pool, expert)) pool->pool.unpin(expert);
-}
-
-int64_t slotpool_pool_replay(slotpool_pool *pool, const int32_t *ids, size_t n_events, size_t n_used) {
-    std::int64_t hits = 0;
-    for (std::size_t event = 0; event < n_events; event++) {
-        if (!run_event(*pool, &Pool::event, ids + event * n_used, n_used, true)) return -1;
-        for (const Lookup &lookup : pool->lookups) hits += lookup.is_hit ? 1 : 0;
-    }
-    return hits;
 }

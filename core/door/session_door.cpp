@@ -145,6 +145,25 @@ void slotpool_session_off_reason(int number, int group, char *text, size_t size)
     door::copy_text(exists ? session->off_reason(group) : "", text, size);
 }
 
+int slotpool_session_trace(int number, const char *path, char *text, size_t size) {
+    const auto session = sessions::get(number);
+    std::string error = session ? "" : "Expected an open session, found none";
+    if (session && session->recorder) error = "Expected a session that is not traced, found one that is";
+    if (error.empty()) session->recorder = trace::Recorder::start(path, error);
+    door::copy_text(error, text, size);
+    return error.empty() ? 1 : 0;
+}
+
+int slotpool_session_end_trace(int number, uint64_t *n_events, uint64_t *n_dropped, char *text, size_t size) {
+    const auto session = sessions::get(number);
+    const bool is_traced = session && session->recorder;
+    const trace::Totals totals = is_traced ? session->recorder->finish() : trace::Totals{0, 0, 0, "Expected a traced session, found none"};
+    *n_events = totals.n_events;
+    *n_dropped = totals.n_dropped;
+    door::copy_text(totals.error, text, size);
+    return totals.error.empty() ? 1 : 0;
+}
+
 int slotpool_session_stats(int number, slotpool_group_stats *out, int capacity) {
     const auto session = sessions::get(number);
     if (!session) return 0;

@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 4
+#define SLOTPOOL_INTERFACE 6
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -41,6 +41,11 @@ SLOTPOOL_API void slotpool_session_off_reason(int session, int group, char *text
 SLOTPOOL_API void slotpool_session_add_reserve(int session, uint64_t bytes);
 // Why experts on disk are not read directly; empty when they are, or are not on disk.
 SLOTPOOL_API void slotpool_session_why_buffered(int session, char *text, size_t size);
+
+// Records the routing of every pooled event from here on, appended to a trace file that has its header: before the first decode. 1, or 0
+// and why in `text`. The end of it writes the file's end, and is told once: 1, or 0 and why the file is not whole.
+SLOTPOOL_API int slotpool_session_trace(int session, const char *path, char *text, size_t size);
+SLOTPOOL_API int slotpool_session_end_trace(int session, uint64_t *n_events, uint64_t *n_dropped, char *text, size_t size);
 
 typedef struct {
     uint64_t events, lookups, hits, misses;
@@ -102,6 +107,9 @@ SLOTPOOL_API void slotpool_pool_free(slotpool_pool *pool);
 // One event. Returns the number of distinct experts (at most `capacity` are written), -1 on an id out of range.
 // With publish != 0 every admitted slot is published at once.
 SLOTPOOL_API int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity);
+// The same where misses can be served without a slot: a policy that gains by it ranks them and may refuse.
+SLOTPOOL_API int slotpool_pool_event_may_refuse(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out,
+                                                int capacity);
 // The same for an event that is too large for the slots: it evicts nobody.
 SLOTPOOL_API int slotpool_pool_pass(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity);
 // An event in two halves: who is a hit and who a miss, no slot taken; then, until the next event, the misses that the caller chooses.
@@ -116,8 +124,41 @@ SLOTPOOL_API void slotpool_pool_abandon(slotpool_pool *pool, int slot);
 SLOTPOOL_API int slotpool_pool_evict(slotpool_pool *pool, int expert);
 SLOTPOOL_API int slotpool_pool_pin(slotpool_pool *pool, int expert);
 SLOTPOOL_API void slotpool_pool_unpin(slotpool_pool *pool, int expert);
-// Replays n_events events of n_used ids each, published at once. Returns the hits, or -1 on an id out of range.
-SLOTPOOL_API int64_t slotpool_pool_replay(slotpool_pool *pool, const int32_t *ids, size_t n_events, size_t n_used);
+
+// ---- whole traces: simulator and benchmarks ----
+#define SLOTPOOL_EVENT_PASSES 1     // too large for the slots
+#define SLOTPOOL_EVENT_IS_PROMPT 2  // counted in the second of the two slotpool_replayed
+#define SLOTPOOL_ADMIT_ALL 0        // every miss, in order of appearance
+#define SLOTPOOL_ADMIT_WANTED 1     // a policy that gains by it may refuse
+#define SLOTPOOL_ADMIT_NONE 2       // the slots stay as they are
+// The ids of event i are ids[first[i]] to ids[first[i + 1]]. marks has a byte for every event; NULL: none is marked.
+typedef struct {
+    const int32_t *ids;
+    const int64_t *first;
+    const uint8_t *marks;
+    size_t n_events;
+} slotpool_events;
+// In distinct experts of events.
+typedef struct {
+    int64_t events, lookups, hits, admitted;
+} slotpool_replayed;
+// Replays events, slots published at once. out has two entries: generation and prompt. hits gets those of every event; NULL: not asked.
+// 0, or -1 on an id out of range.
+SLOTPOOL_API int slotpool_pool_replay(slotpool_pool *pool, const slotpool_events *events, int admission, slotpool_replayed *out, int32_t *hits);
+// The same events through the offline optimum, from empty slots. It counts no admissions.
+SLOTPOOL_API int slotpool_belady(int n_expert, int n_slots, const slotpool_events *events, int may_refuse, slotpool_replayed *out, int32_t *hits);
+
+// ---- the trace recorder, for tests ----
+typedef struct slotpool_recorder slotpool_recorder;
+typedef struct slotpool_ring slotpool_ring;
+
+// NULL and why in `text`.
+SLOTPOOL_API slotpool_recorder *slotpool_recorder_start(const char *path, char *text, size_t size);
+SLOTPOOL_API slotpool_ring *slotpool_recorder_ring(slotpool_recorder *recorder, int layer, int is_chunk, int n_expert, const void *context);
+SLOTPOOL_API void slotpool_ring_push(slotpool_ring *ring, uint64_t ubatch, int is_prompt, int n_used, const int32_t *ids, size_t n_ids);
+SLOTPOOL_API void slotpool_ring_free(slotpool_ring *ring);
+// Frees the recorder as well. 1, or 0 and why the file is not whole.
+SLOTPOOL_API int slotpool_recorder_finish(slotpool_recorder *recorder, uint64_t *n_events, uint64_t *n_dropped, char *text, size_t size);
 
 // ---- files and reads in the background, for tests ----
 // Addresses, offsets and lengths are used as they are given. A file, and the memory of a read, must live until the read has ended.

@@ -6,40 +6,45 @@
 #pragma once
 
 #include "policy/policy.h"
+#include "policy/slot_heap.h"
 
 namespace slotpool {
 
-class Decay final : public Policy {
+class DecayedCounts {
    public:
-    Decay(double decay, int n_expert, int n_slots);
-    void begin_event() override;
-    void asked(int expert, int slot) override;
-    void hit(int, int) override {}
-    void admitted(int expert, int slot) override;
-    void evicted(int expert, int slot) override;
-    int victim(const PoolView &view) const override;
-    double worth(int expert) const override { return score_[static_cast<std::size_t>(expert)]; }
-    bool refuses(int candidate, int victim) const override { return worth(candidate) <= worth(victim); }
+    DecayedCounts(double decay, int n_expert, int n_slots);
+    void begin_event();
+    void asked(int expert, int slot);
+    void admitted(int expert, int slot) { slots_.add(slot, score(expert)); }
+    void evicted(int slot) { slots_.remove(slot); }
+
+    double unit() const { return unit_; }  // what one event adds
+    double score(int expert) const { return score_[static_cast<std::size_t>(expert)]; }
+    const SlotHeap &slots() const { return slots_; }
 
    private:
-    struct Entry {
-        double score;
-        int slot;
-        bool operator<(const Entry &other) const { return score < other.score || (score == other.score && slot < other.slot); }
-    };
-    static constexpr std::size_t kFanout = 4;
-
     void rescale();
-    void place(std::size_t index, const Entry &entry);
-    void sift_up(std::size_t index);
-    void sift_down(std::size_t index);
 
     double growth_;  // 1 / decay
     double unit_ = 1.0;
-    std::vector<double> score_;                  // by expert, in units of the current event
-    std::vector<Entry> heap_;                    // smallest score first
-    std::vector<std::size_t> place_;             // by slot: index in heap_
-    mutable std::vector<std::size_t> frontier_;  // scratch of victim()
+    std::vector<double> score_;  // by expert
+    SlotHeap slots_;             // by the scores of their experts
+};
+
+class Decay final : public Policy {
+   public:
+    Decay(double decay, int n_expert, int n_slots) : counts_(decay, n_expert, n_slots) {}
+    void begin_event() override { counts_.begin_event(); }
+    void asked(int expert, int slot) override { counts_.asked(expert, slot); }
+    void hit(int, int) override {}
+    void admitted(int expert, int slot) override { counts_.admitted(expert, slot); }
+    void evicted(int, int slot) override { counts_.evicted(slot); }
+    int victim(const PoolView &view) const override;
+    double worth(int expert) const override { return counts_.score(expert); }
+    bool refuses(int candidate, int victim) const override { return worth(candidate) <= worth(victim); }
+
+   private:
+    DecayedCounts counts_;
 };
 
 }  // namespace slotpool

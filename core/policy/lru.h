@@ -1,8 +1,9 @@
 // Least recently used: the victim is the slot whose last hit or admission is the most events ago, the lower slot where one
 // event used both.
 //
-// A doubly linked list through the slots, oldest at the head; the slots that one event used join it in slot order when the
-// event is over. Every step costs what its event uses, whatever the number of slots.
+// A doubly linked ring through the slots, oldest first after the anchor. A slot that the current event used is taken out, and
+// joins it again, in slot order, when the event is over: it is no victim until then. Every step costs what its event uses,
+// whatever the number of slots.
 #pragma once
 
 #include "policy/policy.h"
@@ -20,17 +21,18 @@ class Lru final : public Policy {
     int victim(const PoolView &view) const override;
 
    private:
+    struct Link {
+        int before;
+        int after;
+    };
+
+    Link &link(int slot) { return links_[static_cast<std::size_t>(slot)]; }
     void unlink(int slot);
     void append(int slot);
-    void link(int slot);
 
-    std::vector<int> next_;
-    std::vector<int> prev_;
-    int head_ = kNone;
-    int tail_ = kNone;
-    std::uint64_t event_ = 0;
-    std::vector<std::uint64_t> used_in_;  // by slot: the last event that hit or took it
-    std::vector<int> last_used_;          // scratch of begin_event()
+    int anchor_;               // one past the last slot: before the oldest, after the newest
+    std::vector<Link> links_;  // by slot, and the anchor's
+    std::vector<int> used_;    // by the current event, not in the ring
 };
 
 }  // namespace slotpool

@@ -25,6 +25,7 @@ class Policy {
     // Once per distinct expert of an event, hit or miss, in order of appearance. `slot` is where the expert is, or is on its
     // way to; kNone when it has none.
     virtual void asked(int expert, int slot) = 0;
+    virtual void asked_all() {}  // after the last asked() of an event
     virtual void hit(int expert, int slot) = 0;
     virtual void admitted(int expert, int slot) = 0;
     virtual void evicted(int expert, int slot) = 0;
@@ -32,11 +33,14 @@ class Policy {
     virtual int victim(const PoolView &view) const = 0;
     // What an expert is worth to the pool, with a slot or without; only the order of two numbers of one event means something.
     virtual double worth(int) const { return 0.0; }
+    // Whether the policy gains by refusing, where misses can be served without a slot; else every miss is admitted there too.
+    virtual bool is_choosy() const { return false; }
     // Whether a miss had better stay without a slot than take the victim's: asked only where misses can be served without one.
     virtual bool refuses(int, int) const { return false; }
 };
 
-// `name` is "lru" or "decay" (frequency decayed by `decay` per event). nullptr for an unknown name.
+// `name` is "lru", "decay" (frequency decayed by `decay` per event) or "follow" (the same, and what usually comes next). nullptr for an
+// unknown name.
 std::unique_ptr<Policy> make_policy(const std::string &name, double decay, int n_expert, int n_slots);
 
 }  // namespace slotpool

@@ -9,10 +9,7 @@ Pool::Pool(int n_expert, int n_slots, std::unique_ptr<Policy> policy)
     for (int index = n_slots - 1; index >= 0; index--) free_.push_back(index);
 }
 
-int Pool::find(int expert) const {
-    const int index = experts_[static_cast<std::size_t>(expert)].slot;
-    return index != kNone && !slots_[static_cast<std::size_t>(index)].is_filling ? index : kNone;
-}
+int Pool::find(int expert) const { return experts_[static_cast<std::size_t>(expert)].filled; }
 
 bool Pool::are_in_range(const std::int32_t *ids, std::size_t n_ids) const {
     return std::all_of(ids, ids + n_ids, [this](std::int32_t id) { return id >= 0 && id < n_expert_; });
@@ -39,8 +36,12 @@ void Pool::fill_free_slots(std::vector<Lookup> &lookups) {
     }
 }
 
-bool Pool::event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out) {
+bool Pool::event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out, bool may_refuse) {
     if (!look_up(ids, n_ids, out)) return false;
+    if (may_refuse && policy_->is_choosy()) {
+        for (Lookup *lookup : rank(out)) admit(*lookup, true);
+        return true;
+    }
     for (Lookup &lookup : out) {
         if (!lookup.is_hit) admit(lookup, false);
     }
@@ -76,6 +77,7 @@ void Pool::list_misses(std::vector<Lookup> &lookups) {
 
 void Pool::tell(const std::vector<Lookup> &lookups) {
     for (const Lookup &lookup : lookups) policy_->asked(lookup.expert, expert(lookup.expert).slot);
+    policy_->asked_all();
     for (const Lookup &lookup : lookups) {
         if (!lookup.is_hit) continue;
         slot(lookup.slot).used_in = event_;
@@ -93,8 +95,7 @@ void Pool::collect(const std::int32_t *ids, std::size_t n_ids, std::vector<Looku
         }
         asked.seen_in = event_;
         asked.index = static_cast<std::int32_t>(out.size());
-        const int found = find(ids[row]);
-        out.push_back({ids[row], found, kNone, 1, found != kNone});
+        out.push_back({ids[row], asked.filled, kNone, 1, asked.filled != kNone});
     }
 }
 
@@ -128,13 +129,16 @@ int Pool::take_slot(Lookup &lookup, bool may_refuse) {
 void Pool::release(int index) {
     Slot &freed = slot(index);
     policy_->evicted(freed.expert, index);
-    expert(freed.expert).slot = kNone;
+    expert(freed.expert).slot = expert(freed.expert).filled = kNone;
     freed = Slot{};
     const auto below = std::lower_bound(free_.begin(), free_.end(), index, std::greater<>());
     free_.insert(below, index);
 }
 
-void Pool::publish(int index) { slot(index).is_filling = false; }
+void Pool::publish(int index) {
+    slot(index).is_filling = false;
+    expert(expert_in(index)).filled = index;
+}
 
 void Pool::abandon(int index) { release(index); }
 
@@ -158,8 +162,11 @@ void Pool::unpin(int resident) {
 
 void Pool::swap_slots(int a, int b) {
     std::swap(slot(a).expert, slot(b).expert);
-    if (slot(a).expert != kNone) expert(slot(a).expert).slot = a;
-    if (slot(b).expert != kNone) expert(slot(b).expert).slot = b;
+    for (const int index : {a, b}) {
+        if (expert_in(index) == kNone) continue;
+        expert(expert_in(index)).slot = index;
+        expert(expert_in(index)).filled = is_filling(index) ? kNone : index;
+    }
 }
 
 bool Pool::is_victim(int index) const {

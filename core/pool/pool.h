@@ -38,8 +38,9 @@ class Pool final : public PoolView {
     int find(int expert) const;
 
     // Looks up the experts of one event and takes slots for the misses; those slots are being filled until publish().
-    // `ids` has n_ids rows. Returns false, and changes nothing, when an id is outside [0, n_expert).
-    bool event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
+    // `ids` has n_ids rows. With `may_refuse` (misses can be served without a slot) a policy that is choosy has the misses ranked, and
+    // may refuse each. Returns false, and changes nothing, when an id is outside [0, n_expert).
+    bool event(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out, bool may_refuse = false);
     // The first half of event(): who is a hit and who a miss; recency and policy are told, no slot is taken.
     bool look_up(const std::int32_t *ids, std::size_t n_ids, std::vector<Lookup> &out);
     // The misses of look_up() without a slot, the most wanted first: by the policy's worth, of equals the one with more rows, then
@@ -74,7 +75,8 @@ class Pool final : public PoolView {
     };
     struct Expert {
         std::int32_t slot = kNone;
-        std::int32_t index = 0;  // in the event's list of distinct experts, valid when seen_in is the current event
+        std::int32_t filled = kNone;  // the same once its bytes are there: what is looked up, in one step
+        std::int32_t index = 0;       // in the event's list of distinct experts, valid when seen_in is the current event
         std::uint64_t seen_in = 0;
     };
 

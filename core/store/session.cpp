@@ -158,6 +158,24 @@ void Session::set_ram_slots(int group, int slots) {
     known = std::max(known, slots);
 }
 
+bool Session::is_first(const std::shared_ptr<const void> &llama_context) const {
+    if (!plan.only_first_context || plan.reads_files()) return true;
+    const auto first = first_context_.lock();
+    return first == nullptr || first == llama_context;
+}
+
+bool Session::may_have_pools(const std::shared_ptr<const void> &llama_context) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return is_first(llama_context);
+}
+
+bool Session::claim_pools(const std::shared_ptr<const void> &llama_context) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!is_first(llama_context)) return false;
+    first_context_ = llama_context;
+    return true;
+}
+
 std::string Session::off_reason(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!off_reasons_[static_cast<std::size_t>(group)].empty()) return off_reasons_[static_cast<std::size_t>(group)];
@@ -182,6 +200,11 @@ int Session::slots_of(int group) const {
     const int planned = plan.groups[static_cast<std::size_t>(group)].slots;
     const PlannedDevice *device = plan.find_device(devices_[static_cast<std::size_t>(group)]);
     return device == nullptr ? planned : std::min(planned, device->slots);
+}
+
+bool Session::had_slots(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return slots_[static_cast<std::size_t>(group)] > 0;
 }
 
 void Session::set_slots(int group, int slots) {

@@ -15,6 +15,7 @@
 #include "stats/stats.h"
 #include "store/file_store.h"
 #include "store/session_page.h"
+#include "trace/recorder.h"
 
 namespace slotpool {
 
@@ -69,6 +70,12 @@ class Session : public std::enable_shared_from_this<Session> {
     // The same for the RAM tier behind the pools of a device: slots in RAM, what was found there and what was read from disk.
     std::shared_ptr<ContextCounts> add_ram_context();
 
+    // Whether a llama context may have pools, of a plan for the first context only: nobody else has computed that still lives. Contexts are
+    // compared, never followed.
+    bool may_have_pools(const std::shared_ptr<const void> &llama_context) const;
+    // The same of a context that computes: from now on the pools are its own, until it is gone.
+    bool claim_pools(const std::shared_ptr<const void> &llama_context);
+
     // Sums over contexts; locks, so not for the computing thread's use.
     template <class Visit>
     void each_context(Visit visit) const {
@@ -90,6 +97,7 @@ class Session : public std::enable_shared_from_this<Session> {
     void set_device(int group, const std::string &device);
     // The slots that a group really got, in the context that got the most of them; before any did, as planned.
     int slots_of(int group) const;
+    bool had_slots(int group) const;  // in some context
     void set_slots(int group, int slots);
     // The slots in RAM of a group whose pool is on a device; -1: it has none.
     int ram_slots_of(int group) const;
@@ -111,11 +119,13 @@ class Session : public std::enable_shared_from_this<Session> {
     void fail(const std::string &failure);
 
     const Plan plan;
-    SessionPage page;                  // where all counters are
-    std::unique_ptr<FileStore> files;  // nullptr: experts are in host memory. Set before the session is used
+    SessionPage page;                           // where all counters are
+    std::unique_ptr<FileStore> files;           // nullptr: experts are in host memory. Set before the session is used
+    std::shared_ptr<trace::Recorder> recorder;  // nullptr: routing is not recorded. Set before the session is used
 
    private:
     bool fits(const abi::Tensor &weight, const PlannedTensor &planned);
+    bool is_first(const std::shared_ptr<const void> &llama_context) const;  // under the lock
     std::size_t index_of(const PlannedTensor &planned) const;
     void end_context(ContextCounts *context);
     void end_ram_context(ContextCounts *context);
@@ -126,7 +136,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<ContextCounts *> ended_;  // of contexts_, those whose context is gone
     std::vector<std::unique_ptr<ContextCounts>> ram_contexts_;
     std::vector<ContextCounts *> ended_ram_;
-    std::vector<int> ram_slots_;            // by group
+    std::vector<int> ram_slots_;  // by group
+    std::weak_ptr<const void> first_context_;
     std::vector<std::string> off_reasons_;  // by group
     std::vector<std::string> devices_;      // by group
     std::vector<int> slots_;                // by group

@@ -41,6 +41,7 @@ Uploader::Pause::~Pause() {
 
 void Uploader::submit(Upload &upload, bool is_urgent) {
     upload.n_copied = 0;
+    upload.took_ns = 0;
     upload.is_done.store(false, std::memory_order_relaxed);
     {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -85,6 +86,7 @@ void Uploader::copy_piece(Upload &upload, std::size_t most) {
     api_.tensor_set(upload.to, upload.from + upload.n_copied, upload.offset + upload.n_copied, n);
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
     upload.n_copied += n;
+    upload.took_ns += static_cast<std::uint64_t>(took.count());
     const double measured = took.count() / static_cast<double>(n);
     const double before = ns_per_byte();
     ns_per_byte_.store(before == 0.0 ? measured : before + kNewShare * (measured - before), std::memory_order_relaxed);

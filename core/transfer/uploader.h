@@ -21,7 +21,9 @@ struct Upload {
     const std::uint8_t *from = nullptr;
     std::size_t bytes = 0;
     std::atomic<bool> is_done{true};
-    std::size_t n_copied = 0;  // the uploader's own
+    // The uploader's own until it is done.
+    std::size_t n_copied = 0;
+    std::uint64_t took_ns = 0;
 };
 
 class Uploader {

@@ -49,6 +49,11 @@ def version() -> str:
     return metadata.version("llama-cpp-python")
 
 
+def name() -> str:
+    """The engine and its version, for files that say who made them."""
+    return f"llama-cpp-python {version()}"
+
+
 def n_cores() -> int:
     """Cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

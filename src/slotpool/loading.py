@@ -24,6 +24,8 @@ from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
 from slotpool.model import Model
 from slotpool.native import Session, available_memory
 from slotpool.plan import OnePerDevice, Plan, RamBudget, Slots
+from slotpool.trace import TraceWriter
+from slotpool.trace.fingerprint import facts_of
 
 _loading = threading.Lock()
 """One load at a time: the core has one session open for loading, and the engine's defaults are changed while it loads."""
@@ -32,15 +34,20 @@ _loading = threading.Lock()
 class PooledLlama(llama_cpp.Llama):
     """A llama_cpp.Llama under a plan. Made by `load`; `slotpool.stats` reads it."""
 
-    def __init__(self, path: str, made: Plan, **llama_options: Any) -> None:
+    def __init__(self, path: str, made: Plan, trace_path: str | os.PathLike[str] | None = None, **llama_options: Any) -> None:
         self.slotpool_plan = made
         self.slotpool_session: Session | None = None
+        self.slotpool_traced: tuple[int, int] | None = None  # events recorded and dropped, once closed
+        self._is_traced = False
         if not made.groups:
             super().__init__(path, **llama_options)
             return
         session = Session(plan.to_text(made))
         self.slotpool_session = session
         try:
+            if trace_path is not None:
+                session.trace(trace_path)
+                self._is_traced = True
             engine.register_core()
             with _experts_left_on_disk(session) if made.reads_files else nullcontext():
                 super().__init__(path, **llama_options)
@@ -71,6 +78,8 @@ class PooledLlama(llama_cpp.Llama):
                 super().close()
         session = getattr(self, "slotpool_session", None)
         if session is not None:
+            if self._is_traced:
+                self.slotpool_traced = session.end_trace()
             session.close()
             self.slotpool_session = None
 
@@ -90,6 +99,7 @@ def load(
     require_pool: bool = False,
     poison: bool = False,
     repack: bool = True,
+    trace_path: str | os.PathLike[str] | None = None,
     **llama_options: Any,
 ) -> PooledLlama:
     """Loads a GGUF model with llama-cpp-python and a pool of `slots` slots per expert tensor.
@@ -105,11 +115,12 @@ def load(
     slots in RAM behind them; `rail` stays the device's, and RAM keeps its default one.
     `require_pool` makes it an error when nothing is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read
     shows (tests). `repack=False` keeps what is not pooled in the file's layout as well, so that plain and pooled runs go through the
-    same kernels. All other keywords go to llama_cpp.Llama; `n_threads` and `n_threads_batch` are all cores unless given (the
-    engine's own default is half), `verbose` is off.
+    same kernels. `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
+    All other keywords go to llama_cpp.Llama; `n_threads` and `n_threads_batch` are all cores unless given (the engine's own default is
+    half), `verbose` is off.
 
     Raises SlotpoolError for a file that cannot be read, slots that one token cannot use, an unknown keyword, or nothing pooled
-    with `require_pool`.
+    with `require_pool` or `trace_path`.
     """
     _check_options(llama_options)
     facts = model.read(Path(os.fsdecode(path)))
@@ -130,13 +141,16 @@ def load(
         rail=rail,
         available=available_memory().smallest,
     )
-    if require_pool and not made.groups:
+    if (require_pool or trace_path is not None) and not made.groups:
         raise _nothing_pooled(made.reason, path)
     for warning in made.warnings:
         warnings.warn(warning, stacklevel=2)
     if made.devices:
         llama_options = {"n_gpu_layers": -1} | llama_options
-    llm = _construct(path, facts, made, repack, llama_options)
+    if trace_path is None:
+        llm = _construct(path, facts, made, repack, llama_options)
+    else:
+        llm = _traced(path, facts, made, repack, llama_options, trace_path)
     if require_pool and not read_stats(llm)["pooled_tensors"]:
         llm.close()
         raise _nothing_pooled("the loader put no expert tensor into the store", path)
@@ -201,6 +215,18 @@ def _construct(path: str | os.PathLike[str], facts: Model, made: Plan, repack: b
         except Exception as error:  # llama-cpp-python raises what it likes: ValueError, AssertionError, errors of a chat template
             reason = "; ".join(lines[-2:]) or f"{type(error).__name__}: {error}"
             raise SlotpoolError(f"the engine could not load the model: {reason}", where=printable(path)) from error
+
+
+def _traced(
+    path: str | os.PathLike[str], facts: Model, made: Plan, repack: bool, llama_options: dict[str, Any], trace_path: str | os.PathLike[str]
+) -> PooledLlama:
+    # the header only: the core goes on from there
+    TraceWriter(trace_path, facts_of(facts, engine.name(), "core")).close(is_complete=False)
+    try:
+        return _construct(path, facts, made, repack, {**llama_options, "trace_path": trace_path})
+    except BaseException:
+        os.unlink(trace_path)
+        raise
 
 
 @contextmanager

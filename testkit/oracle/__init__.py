@@ -1,7 +1,8 @@
 """The oracle and what is compared with it: plain and pooled runs of one file, bit by bit, and the numbers a pool must show."""
 
-from .check import check_pooled
+from .check import assert_adds_up, bytes_to_weights, check_on_devices, check_pooled
 from .compare import BitsDifferError, assert_same_bits
+from .devices import ON_DEVICE, DeviceProcess, DeviceRun, plan_on, with_homes
 from .engine import Bits, Context, EngineError, Model, loaded, running
 from .expect import expected_counts, known_ubatches, rigged_ubatches, total
 from .plain import Oracle
@@ -14,10 +15,13 @@ __all__ = [
     "ALL",
     "LAST",
     "NONE",
+    "ON_DEVICE",
     "Batch",
     "Bits",
     "BitsDifferError",
     "Context",
+    "DeviceProcess",
+    "DeviceRun",
     "EngineError",
     "Forget",
     "Model",
@@ -29,16 +33,21 @@ __all__ = [
     "Split",
     "Steps",
     "Ubatch",
+    "assert_adds_up",
     "assert_same_bits",
+    "bytes_to_weights",
+    "check_on_devices",
     "check_pooled",
     "expected_counts",
     "known_ubatches",
     "last_graph",
     "loaded",
     "plan_of",
+    "plan_on",
     "pooled",
     "rigged_ubatches",
     "running",
     "steps_of",
     "total",
+    "with_homes",
 ]

@@ -2,7 +2,9 @@
 
 The rules it knows: a group serves an ubatch when min(k * tokens, n_expert) <= slots, else the ubatch is refused; the last layer,
 which has the output rows only, follows its ubatch; more than eight tokens are a prompt; on the CPU every miss is copied. Experts on disk
-are never refused: an ubatch that does not fit passes, and what it does not find in slots is read.
+are never refused: an ubatch that does not fit passes, and what it does not find in slots is read. On a device, or where the plan says
+how misses are served, the most wanted misses come first: copied before use, or served by the host and admitted for later (settled
+plans alone have numbers that follow from the routing, and `auto` has none: it goes by what was measured).
 """
 
 from __future__ import annotations
@@ -72,10 +74,28 @@ def _group_counts(plan: Plan, group: Group, ubatches: Sequence[Ubatch]) -> Group
         if not fits and not plan.reads_files:
             counts = replace(counts, refused=counts.refused + 1)
         elif len(ids):
-            ask = pool.event if fits else pool.passing
-            served = _served(ask(ids.ravel().tolist()), ids.size, group.slab_bytes)
+            asked = ids.ravel().tolist()
+            if plan.devices or plan.misses != "copy":
+                served = _served_on_device(plan, pool, asked, ubatch.n_tokens, group.slab_bytes)
+            else:
+                served = _served((pool.event if fits else pool.passing)(asked), ids.size, group.slab_bytes)
             counts = _added(counts, _in_phase(group, served, ubatch.n_tokens))
     return counts
+
+
+def _served_on_device(plan: Plan, pool: ReferencePool, asked: Sequence[int], n_tokens: int, slab_bytes: int) -> PhaseCounts:
+    if plan.misses == "auto" or not plan.is_settled:
+        raise ValueError(f"expected a settled plan whose misses follow a rule, found {plan.misses}, settled {plan.is_settled}")
+    lookups = pool.look_up(asked)
+    is_copied = plan.misses == "copy" or (plan.misses == "cpu" and n_tokens > GENERATION_TOKENS)
+    n_admitted = 0
+    for expert in pool.rank():
+        if plan.misses == "frozen" and not pool.has_free_slot():
+            break
+        n_admitted += pool.admit(expert, may_refuse=not is_copied) is not None
+    served = _served(lookups, len(asked), slab_bytes)
+    rows_copy, rows_cpu = (served.rows_copy, 0) if is_copied else (0, served.rows_copy)
+    return replace(served, rows_copy=rows_copy, rows_cpu=rows_cpu, bytes_copied=n_admitted * slab_bytes)
 
 
 def _served(lookups: Sequence[Lookup], n_rows: int, slab_bytes: int) -> PhaseCounts:

@@ -65,10 +65,13 @@ class Pooled:
             raise EngineError(f"expected a session without a failure, got: {failure}")
         return self.session.counts()
 
-    def close(self) -> None:
-        """Contexts, then the model, then the session: the order of `PooledLlama`."""
+    def close_contexts(self) -> None:
         for context in self._contexts:
             context.close()
+
+    def close(self) -> None:
+        """Contexts, then the model, then the session: the order of `PooledLlama`."""
+        self.close_contexts()
         if self._model:
             self._model.close()
         self.session.close()

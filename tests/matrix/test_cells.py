@@ -16,6 +16,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from slotpool.native import GroupCounts, PhaseCounts
 from testkit import syn
+from testkit.cases import TOKENS, TYPES, Tokens, replayed_ids, write_cell
 from testkit.oracle import (
     Batch,
     Oracle,
@@ -35,43 +36,10 @@ from testkit.oracle import (
     total,
 )
 
-TYPES = ("F16", "BF16", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4")
 LAYOUTS = ("fused", "separate")
 WIDTH = 256  # of the model and of an expert: the smallest that every type can have
 N_LAYER = 2
 N_UBATCH = 80
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """The tokens of one ubatch size. Step A asks for `slots` experts, all that a pool can hold; step B shares some of them."""
-
-    n_expert: int
-    n_expert_used: int
-    slots: int
-    a: tuple[int, ...]
-    b: tuple[int, ...]
-    is_replay: bool = False  # token t takes expert (t + layer) modulo n_expert, else the rigged router's formula
-
-    @property
-    def repeated(self) -> tuple[int, ...]:
-        """As many tokens as A, all the same: every row of the ubatch goes to the same experts."""
-        return self.a[:1] * len(self.a)
-
-    @property
-    def too_many(self) -> tuple[int, ...]:
-        """One token more than the slots can take, though all of them want the same experts: shape alone decides. From T = 8 on
-        an expert gets more than eight rows, where the CPU changes kernels."""
-        return self.a[:1] * (len(self.a) + 1)
-
-
-TOKENS = {
-    1: Tokens(16, 4, slots=4, a=(0,), b=(1,)),
-    3: Tokens(16, 4, slots=12, a=(0, 1, 2), b=(1, 2, 3)),
-    8: Tokens(24, 2, slots=16, a=tuple(range(8)), b=tuple(range(4, 12))),
-    9: Tokens(24, 2, slots=18, a=tuple(range(9)), b=tuple(range(3, 12))),
-    64: Tokens(72, 1, slots=64, a=tuple(range(64)), b=tuple(range(8, 72)), is_replay=True),
-}
 
 
 @dataclass(frozen=True)
@@ -209,10 +177,6 @@ def spec_of(type_: str, layout: str, tokens: Tokens) -> syn.Spec:
     )
 
 
-def replayed_ids(layer: int, token: int, n_expert: int) -> tuple[int, ...]:
-    return ((token + layer) % n_expert,)
-
-
 def ubatches_of(spec: syn.Spec, tokens: Tokens, steps: Steps) -> list[Ubatch]:
     if not tokens.is_replay:
         return rigged_ubatches(spec, steps, N_UBATCH)
@@ -266,18 +230,11 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     paths: dict[int, Path] = {}
     for tokens in TOKENS.values():
         if tokens.n_expert not in paths:
-            paths[tokens.n_expert] = write_model(spec_of(type_, layout, tokens), tokens, folder / f"{tokens.n_expert}.gguf")
+            paths[tokens.n_expert] = write_cell(spec_of(type_, layout, tokens), tokens, folder / f"{tokens.n_expert}.gguf")
     yield Files(type_, layout, paths)
     for path in paths.values():
         path.unlink()
         oracle.forget(path)
-
-
-def write_model(spec: syn.Spec, tokens: Tokens, path: Path) -> Path:
-    if not tokens.is_replay:
-        return syn.write(spec, path)
-    trace = np.array([[replayed_ids(layer, token, spec.n_expert) for layer in range(N_LAYER)] for token in range(spec.n_vocab)])
-    return syn.replay(trace, spec, path)
 
 
 @pytest.mark.parametrize("n_tokens", TOKENS)
@@ -333,7 +290,7 @@ def test_stated_numbers_are_those_of_the_reference_pool(condition: str, n_tokens
     """Two witnesses: the numbers above were written by hand, these come from the routing's formula and the Python pool."""
     tokens = TOKENS[n_tokens]
     spec = spec_of("Q4_K", "separate", tokens)
-    plan = plan_of(write_model(spec, tokens, tmp_path / "m.gguf"), tokens.slots)
+    plan = plan_of(write_cell(spec, tokens, tmp_path / "m.gguf"), tokens.slots)
     counts = expected_counts(plan, ubatches_of(spec, tokens, steps_for(condition, tokens)))
     stated = stated_counts(STATED[condition][n_tokens], tokens, slab_bytes("Q4_K", 3), 3)
     assert counts == stated

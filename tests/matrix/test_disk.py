@@ -94,7 +94,7 @@ def test_however_the_engine_hands_over_its_graphs(
     check_pooled(oracle, path, plan_of(path, 6, on_disk=True), mixed(), setup)
 
 
-@pytest.mark.parametrize("policy", ["lru", "decay"])
+@pytest.mark.parametrize("policy", ["lru", "decay", "follow"])
 def test_a_prompt_leaves_a_full_pool_as_it_was(oracle: Oracle, model_file: Callable[[syn.Spec], Path], policy: str) -> None:
     path = model_file(SPEC)
     setup = Setup(load_mode="none", n_ubatch=80)

@@ -9,81 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from testkit import syn
-from testkit.oracle import LAST, Batch, Oracle, Setup, Steps, check_pooled, last_graph, plan_of, pooled, rigged_ubatches
+from testkit.cases import LAYOUTS, N_USED, layout, random_tokens, varied_steps
+from testkit.oracle import Batch, Oracle, Setup, check_pooled, last_graph, plan_of, pooled, rigged_ubatches
 
 ModelFile = Callable[[syn.Spec], Path]
 
-N_EXPERT, N_USED = 16, 4
 SETUP = Setup(n_ubatch=12)
-
-
-def layout(arch: str, **changes: object) -> syn.Spec:
-    n_layer = max(3, syn.ARCHS[arch].min_layers)
-    spec = syn.Spec(arch=arch, n_layer=n_layer, n_expert=N_EXPERT, n_expert_used=N_USED, types={"*": "Q5_K"})
-    return replace(spec, **changes)  # type: ignore[arg-type]
-
-
-LAYOUTS: dict[str, syn.Spec] = {
-    # two tensors a layer
-    "llama-without-gate": layout("llama", gate=False),
-    "nemotron_h_moe-without-gate": layout("nemotron_h_moe", n_layer=5),
-    "granite_swa-fused": layout("granite_swa", fused=True),
-    "deepseek2-fused": layout("deepseek2", fused=True),
-    "mistral4-fused": layout("mistral4", fused=True),
-    "cohere2moe-fused": layout("cohere2moe", fused=True),
-    "qwen3next-fused": layout("qwen3next", fused=True),
-    "gemma4-fused-with-down-scales": layout("gemma4", fused=True),
-    # three
-    "llama": layout("llama"),
-    "olmoe": layout("olmoe"),
-    "qwen3moe": layout("qwen3moe"),
-    "qwen2moe-shared-expert": layout("qwen2moe"),
-    "qwen3next": layout("qwen3next"),
-    "granite_swa": layout("granite_swa"),
-    "cohere2moe": layout("cohere2moe"),
-    "maple-clamped-activation": layout("maple"),
-    "llama4-weights-before-experts": layout("llama4"),
-    # six
-    "grovemoe-chunk-experts": layout("grovemoe"),
-    # what hangs on the experts, and what stands beside them
-    "gpt-oss-biases": layout("gpt-oss"),
-    "gemma4-down-scales": layout("gemma4"),
-    "qwen3moe-scales": layout("qwen3moe", scale=True),
-    "llama-scales-without-gate": layout("llama", gate=False, scale=True),
-    "nemotron_h_moe-scales": layout("nemotron_h_moe", n_layer=5, scale=True),
-    "glm4moe-dense-lead-and-shared": layout("glm4moe", dense_lead=1),
-    "deepseek2-dense-lead-and-two-shared": layout("deepseek2", dense_lead=2, shared=2, n_layer=4),
-    "mistral4-dense-lead": layout("mistral4", dense_lead=1),
-    # mixtures
-    "granite_swa-fused-in-one-layer": layout("granite_swa", fused=frozenset({1})),
-    "qwen3moe-types-mixed-within-a-layer": layout("qwen3moe", types={"gate": "Q4_K", "up": "Q5_K", "down": "Q6_K"}),
-    "qwen3moe-types-mixed-over-layers": layout(
-        "qwen3moe",
-        n_layer=4,
-        types={"*": "Q4_K"},
-        types_per_layer={0: {"*": "Q8_0"}, 2: {"gate": "MXFP4", "up": "IQ4_NL", "down": "BF16"}, 3: {"*": "F16"}},
-    ),
-    "qwen2moe-odd-width-down-in-q5_0": layout("qwen2moe", n_ff_exp=352, types={"gate": "Q4_K", "up": "Q4_K", "down": "Q5_0"}),
-    "qwen2moe-sixty-experts": layout("qwen2moe", n_expert=60),
-    "qwen3moe-128-experts-8-used": layout("qwen3moe", n_expert=128, n_expert_used=8, n_ff_exp=64, types={"*": "Q8_0"}),
-}
-
-
-def random_tokens(n: int, seed: int = 3) -> tuple[int, ...]:
-    return tuple(np.random.default_rng(seed).integers(0, 250, n).tolist())
-
-
-def varied_steps() -> Steps:
-    """Single tokens, small batches, and prompts of more than one ubatch in between; logits of all tokens or of the last."""
-    tokens = random_tokens(120)
-    singles = tuple(Batch((token,)) for token in tokens[:12])
-    small = (Batch(tokens[12:14]), Batch(tokens[14:17]), Batch(tokens[17:25], outputs=LAST))
-    prompts = (Batch(tokens[25:58], outputs=LAST), Batch(tokens[58:68]))
-    return singles + small + prompts + tuple(Batch((token,)) for token in tokens[68:80])
 
 
 def slot_counts(spec: syn.Spec) -> tuple[int, ...]:
@@ -138,7 +72,7 @@ def test_fused_and_separate_twins_have_the_same_routing(model_file: ModelFile, o
     assert [replace(group, n_tensors=2) for group in separate] == fused
 
 
-@pytest.mark.parametrize("policy", ["decay", "lru"])
+@pytest.mark.parametrize("policy", ["decay", "follow", "lru"])
 @pytest.mark.parametrize("slots", [4, 5, 15, 16])
 def test_500_random_tokens_do_not_depend_on_the_number_of_slots(slots: int, policy: str, model_file: ModelFile, oracle: Oracle) -> None:
     """R02: slots below, at and above the working set."""

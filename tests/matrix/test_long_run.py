@@ -27,7 +27,7 @@ def text(number: int) -> Steps:
     return (Forget(), Batch(tokens[:N_PROMPT]), *(Batch((token,)) for token in tokens[N_PROMPT:]))
 
 
-@pytest.mark.parametrize("policy", ["decay", "lru"])
+@pytest.mark.parametrize("policy", ["decay", "follow", "lru"])
 def test_four_replays_in_2000_tokens_are_byte_identical(policy: str, model_file: ModelFile, oracle: Oracle) -> None:
     path, steps = model_file(SPEC), tuple(step for number in ORDER for step in text(number))
     with pooled(path, plan := plan_of(path, 10, policy=policy), SETUP) as model:

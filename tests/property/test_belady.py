@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import combinations
 
+import numpy as np
 import pytest
 
 from slotpool import native
@@ -62,6 +63,33 @@ def test_belady_that_may_not_refuse_is_the_optimum_of_all_choices_of_victims() -
         assert sum(belady(events, n_slots, may_refuse=False)) == most_hits(events, admit_all), (events, n_slots)
 
 
+def arrays(events: Events, passing: Sequence[int] = ()) -> native.EventArrays:
+    first = np.cumsum([0, *map(len, events)], dtype=np.int64)
+    marks = np.array([native.replay.PASSES * (number in passing) for number in range(len(events))], np.uint8)
+    return native.EventArrays(np.array([expert for ids in events for expert in ids], np.int32), first, marks)
+
+
+@pytest.mark.parametrize("may_refuse", [True, False])
+def test_core_finds_the_hits_of_the_specification_event_by_event(may_refuse: bool) -> None:
+    draw = random.Random(17)
+    for _ in range(200):
+        n_expert = draw.randint(1, 12)
+        events = [draw.choices(range(n_expert), k=draw.randint(0, 8)) for _ in range(draw.randint(0, 60))]
+        passing = [number for number in range(len(events)) if draw.random() < 0.2]
+        n_slots = draw.randint(1, n_expert)
+        hits = np.zeros(len(events), np.int32)
+        found, _ = native.belady(arrays(events, passing), n_expert, n_slots, may_refuse=may_refuse, hits=hits)
+        expected = belady(events, n_slots, may_refuse=may_refuse, passing=passing)
+        assert hits.tolist() == expected, (events, passing, n_slots)
+        assert (found.events, found.lookups, found.hits) == (len(events), sum(len(set(ids)) for ids in events), sum(expected))
+
+
+def test_event_that_passes_fills_free_slots_most_rows_first_and_evicts_nobody() -> None:
+    events = [[0], [1, 2, 2, 3], [0, 1, 2, 3]]
+    assert belady(events, 2, may_refuse=False, passing=[1]) == [0, 0, 2]
+    assert belady(events[1:], 1, may_refuse=False, passing=[0]) == [0, 1]
+
+
 class Farthest:
     """A policy that is told the future: the victim's expert is asked for the latest. Otherwise it knows what lru knows."""
 
@@ -72,6 +100,7 @@ class Farthest:
         self.event += 1
 
     def asked(self, expert: int) -> None: ...
+    def asked_all(self) -> None: ...
     def hit(self, expert: int, slot: int) -> None: ...
     def admitted(self, expert: int, slot: int) -> None: ...
     def evicted(self, expert: int, slot: int) -> None: ...

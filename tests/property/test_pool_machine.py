@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from slotpool import native
 from slotpool.policies import NONE, Lookup, ReferencePool, make_policy
 
-POLICIES = [("lru", 0.97), ("decay", 0.97), ("decay", 1.0), ("decay", 0.5), ("decay", 1e-30)]
+POLICIES = [("lru", 0.97), ("follow", 0.97), ("follow", 1e-30), ("decay", 0.97), ("decay", 1.0), ("decay", 0.5), ("decay", 1e-30)]
 """A decay of 1e-30 rescales every fourth event and forgets a score after a dozen."""
 OUTSIDE = [-(2**31), -1, 2**31 - 1]
 
@@ -25,10 +25,10 @@ def twins(policy: str, decay: float, n_expert: int, n_slots: int) -> tuple[nativ
     return native.Pool(n_expert, n_slots, policy, decay), reference
 
 
-def both_event(core: native.Pool, reference: ReferencePool, ids: list[int], publish: bool) -> list[Lookup]:
+def both_event(core: native.Pool, reference: ReferencePool, ids: list[int], publish: bool, may_refuse: bool = False) -> list[Lookup]:
     """One event in both, which must find the same."""
-    found = reference.event(ids, publish=publish)
-    assert [astuple(lookup) for lookup in core.event(ids, publish=publish)] == [astuple(lookup) for lookup in found]
+    found = reference.event(ids, publish=publish, may_refuse=may_refuse)
+    assert [astuple(lookup) for lookup in core.event(ids, publish=publish, may_refuse=may_refuse)] == [astuple(lookup) for lookup in found]
     return found
 
 
@@ -43,11 +43,11 @@ class PoolMachine(RuleBasedStateMachine):
         self.filling: set[int] = set()
         self.pinned: set[int] = set()
 
-    @rule(data=st.data(), publish=st.booleans())
-    def event(self, data: Any, publish: bool) -> None:
+    @rule(data=st.data(), publish=st.booleans(), may_refuse=st.booleans())
+    def event(self, data: Any, publish: bool, may_refuse: bool) -> None:
         ids = data.draw(st.lists(self.experts(), max_size=12), label="ids")
         before = [self.core.find(expert) for expert in range(self.n_expert)]
-        found = both_event(self.core, self.reference, ids, publish)
+        found = both_event(self.core, self.reference, ids, publish, may_refuse)
         assert [lookup.expert for lookup in found] == list(dict.fromkeys(ids))
         for lookup in found:
             self.check_lookup(lookup, ids, before)
@@ -175,7 +175,7 @@ TestPoolMachine = PoolMachine.TestCase
 
 
 @pytest.mark.parametrize("n_slots", [1, 6, 24, 64])
-@pytest.mark.parametrize(("policy", "decay"), [("lru", 0.97), ("decay", 0.97)])
+@pytest.mark.parametrize(("policy", "decay"), [("lru", 0.97), ("decay", 0.97), ("follow", 0.97)])
 def test_long_run_of_skewed_routing_is_equal_event_by_event(policy: str, decay: float, n_slots: int) -> None:
     draw = random.Random(f"{policy} {n_slots}")  # the seed is the case
     n_expert = 64
@@ -186,6 +186,26 @@ def test_long_run_of_skewed_routing_is_equal_event_by_event(policy: str, decay: 
             draw.shuffle(hot)  # a topic ends
         ids = [hot[int(n_expert * draw.random() ** 3)] for _ in range(draw.choice([2, 4, 4, 4, 32]))]
         both_event(core, reference, ids, True)
+    assert [core.find(expert) for expert in range(n_expert)] == [reference.find(expert) for expert in range(n_expert)]
+
+
+@pytest.mark.parametrize(
+    ("n_expert", "n_slots", "k", "n_events"), [(6, 2, 1, 1500), (12, 4, 2, 3000), (32, 8, 4, 6000), (2500, 40, 8, 3000)]
+)
+def test_follow_is_equal_on_routing_that_repeats_itself(n_expert: int, n_slots: int, k: int, n_events: int) -> None:
+    """Phrases that come back, whole or with a change, between noise, large events and gaps; longer than what is remembered."""
+    draw = random.Random(f"{n_expert} {n_slots}")
+    core, reference = twins("follow", 0.97, n_expert, n_slots)
+    hot = [draw.randrange(n_expert) for _ in range(4 * n_slots)]
+    phrases = [[draw.sample(hot, k) for _ in range(draw.randint(3, 12))] for _ in range(40)]
+    events: list[list[int]] = []
+    while len(events) < n_events:
+        for ids in draw.choice(phrases):
+            events.append([draw.choice(hot) if draw.random() < 0.05 else expert for expert in ids])
+        if draw.random() < 0.1:
+            events.append(draw.choices(range(n_expert), k=draw.choice([0, 1, 15, 16, 17, 64])))
+    for number, ids in enumerate(events):
+        both_event(core, reference, ids, True, may_refuse=number % 7 != 0)
     assert [core.find(expert) for expert in range(n_expert)] == [reference.find(expert) for expert in range(n_expert)]
 
 

@@ -23,6 +23,7 @@ ROOMS = [
     "trace",
     "policies",
     "simulate",
+    "analyze",
     "budget",
     "plan",
     "pool_stats",
@@ -31,6 +32,7 @@ ROOMS = [
     "engine",
     "generation",
     "loading",
+    "recording",
     "__init__",
     "records",
     "bench",
@@ -41,10 +43,10 @@ ROOMS = [
 ]
 """The Python rooms from left to right, as in docs/design.md: a room imports only rooms to its left. A new room needs a place here."""
 NEED_NO_ENGINE = set(ROOMS[: ROOMS.index("engine")])
-ENGINE_ROOMS = {"engine", "generation", "loading", "cli"}
+ENGINE_ROOMS = {"engine", "generation", "loading", "recording", "cli"}
 """`generation` drives any llama_cpp.Llama, pooled or not, so it knows the engine and nothing of pools."""
-CTYPES_ROOMS = {"native", "engine"}
-"""`native` is the only door to the core; `engine` reads the engine's own handle."""
+CTYPES_ROOMS = {"native", "engine", "recording"}
+"""`native` is the only door to the core; `engine` reads the engine's own handle, `recording` the nodes that a callback is shown."""
 
 CORE_ROOMS = ["os", "abi", "stats", "trace", "plan", "policy", "pool", "store", "transfer", "dispatch", "backend", "door"]
 """The rooms of the core from left to right: a room includes only rooms to its left, and the registry, the one global ggml requires."""

@@ -92,7 +92,7 @@ def test_plan_file_is_this_text() -> None:
     made = replace(plan.make(model, 4), off=(plan.Off("blk.9.ffn_up_exps.weight", "off: budget"),))
     assert plan.to_text(made) == (
         "slotpool-plan 1\n"
-        "policy decay 0.97\n"
+        "policy follow 0.97\n"
         "poison off\n"
         "group layer=0 pass=exps device=CPU slots=4 n_expert=8\n"
         "tensor blk.0.ffn_up_exps.weight role=up slab=96\n"
@@ -181,7 +181,7 @@ def test_plan_with_files_is_this_text(tmp_path: Path) -> None:
     times = [os.stat(tmp_path / name).st_mtime_ns for name in ("a b.gguf", "c.gguf")]
     assert plan.to_text(made) == (
         "slotpool-plan 1\n"
-        "policy decay 0.97\n"
+        "policy follow 0.97\n"
         "poison off\n"
         "memory budget=1000000000 rail=5 reserve=0\n"
         f"file 0 size=800 mtime={times[0]} path={tmp_path}/a b.gguf\n"
@@ -249,7 +249,7 @@ def test_ram_behind_a_device_has_room_for_two_experts(tmp_path: Path) -> None:
     model = file_model(tmp_path, "a.gguf")
     smallest = 2 * 8192  # a slab of 96 bytes with the blocks around it, in whole pages
     assert plan.make(model, 4, devices=["CUDA0"], ram_budget=smallest).memory == plan.PlannedMemory(smallest)
-    with pytest.raises(SlotpoolError, match=r"an expert that is computed and one that is read need 16 KiB.*--ram-budget 16KiB"):
+    with pytest.raises(SlotpoolError, match=r"an expert that is computed and one that is read need 16KiB.*--ram-budget 16KiB"):
         plan.make(model, 4, devices=["CUDA0"], ram_budget=smallest - 1)
     assert plan.make(model, 0, devices=["CUDA0"], ram_budget=smallest).groups == ()
 
@@ -284,6 +284,7 @@ def test_file_that_went_away_is_refused(tmp_path: Path) -> None:
 ACCEPTED = [
     HEAD + DEVICE + DEVICE.replace("CUDA0", "CUDA1").replace("slots=4", "slots=0"),
     HEAD + DEVICE.replace("budget=auto", f"budget={2**62}").replace("rail=auto", "rail=0"),
+    *(HEAD + f"contexts {which}\n" for which in ("all", "first")),
     *(HEAD + f"misses {mode}{way}\n" for mode in ("copy", "cpu", "auto", "frozen") for way in ("", " background", " settled")),
     HEAD + MEMORY,
     HEAD + MEMORY.replace("auto", str(2**62)).replace("reserve=0", f"reserve={2**62}"),
@@ -326,12 +327,22 @@ REJECTIONS = [
     ("\ufeff" + HEAD, 1, '"slotpool-plan 1"', "???"),
     ("slotpool-plan 2\n", 1, "plan version 1", '"2"'),
     ("slotpool-plan 1.0\n", 1, "plan version 1", '"1.0"'),
-    (HEAD + HEAD, 2, "a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off, report)", "slotpool-plan"),
-    (HEAD + "\n# x\nGroup\n", 4, "a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off, report)", '"Group"'),
-    (HEAD + "policy\n", 2, "policy lru or policy decay [DECAY]", "no name"),
-    (HEAD + "policy lruk\n", 2, "policy lru or policy decay [DECAY]", "lruk"),
-    (HEAD + "policy default\n", 2, "policy lru or policy decay [DECAY]", "default"),
-    (HEAD + "policy decay 0.9 0.9\n", 2, "policy lru or policy decay [DECAY]", "decay"),
+    (
+        HEAD + HEAD,
+        2,
+        "a statement (policy, poison, misses, contexts, device, memory, file, group, tensor, bias, off, report)",
+        "slotpool-plan",
+    ),
+    (
+        HEAD + "\n# x\nGroup\n",
+        4,
+        "a statement (policy, poison, misses, contexts, device, memory, file, group, tensor, bias, off, report)",
+        '"Group"',
+    ),
+    (HEAD + "policy\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "no name"),
+    (HEAD + "policy lruk\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "lruk"),
+    (HEAD + "policy default\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "default"),
+    (HEAD + "policy decay 0.9 0.9\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "decay"),
     *((HEAD + f"policy decay {word}\n", 2, "a decay above 0 and at most 1", f'"{word}"') for word in BAD_DECAYS),
     (HEAD + "policy lru 2\n", 2, "a decay above 0 and at most 1", '"2"'),
     (HEAD + "poison\n", 2, "poison on or poison off", "poison"),
@@ -347,6 +358,9 @@ REJECTIONS = [
     (HEAD + GROUP + "bias\n", 3, "bias NAME", "bias"),
     (HEAD + "bias blk.0.ffn_up_exps.bias\n", 2, "a group before its biases", "a bias"),
     (HEAD + GROUP + 2 * "bias blk.0.ffn_up_exps.bias\n", 4, "each tensor once", '"blk.0.ffn_up_exps.bias" again'),
+    (HEAD + "contexts\n", 2, "contexts all or contexts first", "contexts"),
+    (HEAD + "contexts second\n", 2, "contexts all or contexts first", "contexts second"),
+    (HEAD + "contexts first all\n", 2, "contexts all or contexts first", "contexts first all"),
     (HEAD + "misses\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses"),
     (HEAD + "misses copy cpu\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses copy cpu"),
     (HEAD + "misses never\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses never"),

@@ -354,6 +354,70 @@ def test_empty_event_ages_scores_once(make_pool: MakePool, n_empty: int, gone: i
     assert seen(pool, [2]) == [(2, gone, gone, 1, False)]
 
 
+# ---- follow ----
+
+
+@pytest.mark.parametrize(("policy", "gone"), [("decay", 1), ("follow", 2)])
+def test_follow_keeps_what_usually_follows_the_event(make_pool: MakePool, policy: str, gone: int) -> None:
+    pool = make_pool(8, 3, policy, 0.5)
+    play(pool, *([0], [1]) * 10, [2], [2])
+    assert seen(pool, [0, 5])[1] == (5, gone, gone, 1, False), "1 was asked for longer ago than 2, and after every 0"
+
+
+@pytest.mark.parametrize(("size", "gone"), [(15, 1), (16, 0)])
+def test_follow_learns_nothing_from_events_of_more_than_16_experts(make_pool: MakePool, size: int, gone: int) -> None:
+    """`size` strangers and 0, then 1: whether 1 is known to follow them decides between 1, asked for once, and 0, asked for six times."""
+    pool = make_pool(40, 2, "follow", 1.0)
+    many = [0, *range(10, 10 + size)]
+    play(pool, [0], [1])
+    for _ in range(5):
+        pool.look_up(many)
+        pool.look_up([1])
+    for _ in range(9):
+        pool.look_up([0])
+    pool.look_up([*range(10, 10 + size)])
+    found = pool.admit(10)
+    assert found is not None
+    assert found.evicted == (0 if gone == 1 else 1)
+
+
+@pytest.mark.parametrize(("policy", "gone"), [("decay", 2), ("follow", 3)])
+def test_follow_recalls_what_came_after_the_same_event(make_pool: MakePool, policy: str, gone: int) -> None:
+    """2 and 3 are asked for equally often, and follow 0 and 1 equally often each; but after both together comes 2."""
+    pool = make_pool(9, 2, policy, 1.0)
+    for _ in range(6):
+        for ids in ([2], [7], [0, 1], [2], [8], [0, 4], [3], [8], [1, 6], [3]):
+            pool.look_up(ids)
+    pool.look_up([2, 3])
+    assert [admitted(pool, expert)[1] for expert in (2, 3)] == [0, 1]
+    pool.look_up([7])
+    pool.look_up([0, 1])
+    assert admitted(pool, 0)[2] == gone
+
+
+def test_follow_refuses_what_is_not_worth_more_and_only_where_it_may(make_pool: MakePool) -> None:
+    pool = make_pool(8, 1, "follow", 1.0)
+    play(pool, [0], [0], [0])
+    assert [astuple(one) for one in pool.event([5], may_refuse=True)] == [(5, NONE, NONE, 1, False)]
+    assert pool.find(0) == 0
+    assert [astuple(one) for one in pool.event([5])] == [(5, 0, 0, 1, False)]
+
+
+def test_decay_and_lru_do_not_refuse_in_an_event_that_may(make_pool: MakePool) -> None:
+    for policy in ("decay", "lru"):
+        pool = make_pool(8, 1, policy, 1.0)
+        play(pool, [0], [0], [0])
+        assert [astuple(one) for one in pool.event([5], may_refuse=True)] == [(5, 0, 0, 1, False)]
+
+
+def test_event_that_may_refuse_admits_the_most_wanted_first(make_pool: MakePool) -> None:
+    pool = make_pool(8, 2, "follow", 1.0)
+    play(pool, [0], [0])
+    pool.look_up([5])
+    found = pool.event([4, 5], may_refuse=True)
+    assert [astuple(one) for one in found] == [(4, 0, 0, 1, False), (5, 1, NONE, 1, False)], "5 came first"
+
+
 # ---- making them ----
 
 
@@ -380,5 +444,5 @@ def test_decay_out_of_range_is_refused(decay: float) -> None:
 
 
 def test_unknown_policy_is_refused_with_the_valid_ones() -> None:
-    with pytest.raises(SlotpoolError, match=r'unknown policy "lruk" \(valid: decay, lru\). Did you mean lru\?'):
+    with pytest.raises(SlotpoolError, match=r'unknown policy "lruk" \(valid: decay, follow, lru\). Did you mean lru\?'):
         make_policy("lruk", 0.97, 8, 2)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import array
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from slotpool.errors import SlotpoolError
-from slotpool.native import Pool
+from slotpool.native import EventArrays, Pool, Replayed, belady
+from slotpool.native.replay import IS_PROMPT, PASSES, replay
 
 
 @pytest.mark.parametrize("policy", ["", "LRU", "lruk", "default", "decay ", "lfu", "läuft"])
 def test_unknown_policy_is_refused(policy: str) -> None:
-    with pytest.raises(SlotpoolError, match=f'expected policy lru or decay.*found "{policy}"'):
+    with pytest.raises(SlotpoolError, match=f'expected policy lru, decay or follow.*found "{policy}"'):
         Pool(8, 4, policy)
 
 
@@ -24,7 +25,7 @@ def test_slots_out_of_range_are_refused(n_expert: int, n_slots: int) -> None:
         Pool(n_expert, n_slots, "lru")
 
 
-@pytest.mark.parametrize("policy", ["lru", "decay"])
+@pytest.mark.parametrize("policy", ["lru", "decay", "follow"])
 @pytest.mark.parametrize("decay", [0.0, -0.0, -0.5, 1.0000001, 2.0, float("nan"), float("inf"), float("-inf")])
 def test_decay_out_of_range_is_refused(policy: str, decay: float) -> None:
     with pytest.raises(SlotpoolError, match=r"a decay in \(0, 1\], found"):
@@ -57,18 +58,64 @@ def test_event_may_ask_for_more_rows_than_experts() -> None:
     assert (found.expert, found.slot, found.n_rows) == (3, 0, 10_000)
 
 
-def test_replay_counts_the_hits_of_its_events() -> None:
-    ids = array.array("i", [0, 1, 1, 0, 2, 2, 0, 1])
-    address, _ = ids.buffer_info()
-    assert Pool(4, 2, "lru").replay(address, 4, 2) == 3  # none, both, none (2 takes the place of 0), 1
-    assert Pool(4, 2, "lru").replay(address, 0, 2) == 0
-    assert Pool(4, 2, "lru").replay(address, 4, 0) == 0
+def events_of(*events: tuple[int, ...], marks: tuple[int, ...] = ()) -> EventArrays:
+    ids = np.array([expert for event in events for expert in event], np.int32)
+    first = np.cumsum([0, *map(len, events)], dtype=np.int64)
+    return EventArrays(ids, first, np.array(marks or [0] * len(events), np.uint8))
+
+
+def test_replay_counts_what_its_events_found() -> None:
+    hits = np.full(4, -1, np.int32)
+    generation, prompt = replay(Pool(4, 2, "lru"), events_of((0, 1), (1, 0), (2, 2), (0, 1)), hits=hits)
+    assert hits.tolist() == [0, 2, 0, 1]  # 2 takes the place of 0
+    assert generation == Replayed(events=4, lookups=7, hits=3, admitted=4)
+    assert prompt == Replayed()
+    assert replay(Pool(4, 2, "lru"), events_of()) == (Replayed(), Replayed())
+
+
+def test_replay_counts_prompts_apart_and_lets_events_pass() -> None:
+    events = events_of((0, 1), (2, 2, 3), (0, 1), marks=(0, PASSES | IS_PROMPT, 0))
+    pool = Pool(4, 2, "lru")
+    assert replay(pool, events) == (Replayed(2, 4, 2, 2), Replayed(1, 2, 0, 0))
+    assert [pool.find(expert) for expert in range(4)] == [0, 1, -1, -1]
+
+
+def test_replay_that_admits_nobody_leaves_the_slots_as_they_are() -> None:
+    pool = Pool(4, 2, "lru")
+    pool.event([3, 1])
+    assert replay(pool, events_of((0, 1), (2, 3), (1,)), "none")[0] == Replayed(3, 5, 3, 0)
+    assert [pool.find(expert) for expert in range(4)] == [-1, 1, -1, 0]
 
 
 def test_replay_refuses_an_id_out_of_range() -> None:
-    ids = array.array("i", [0, 1, 4, 0])
-    with pytest.raises(ValueError, match="expected expert ids from 0 to 3"):
-        Pool(4, 2, "lru").replay(ids.buffer_info()[0], 2, 2)
+    for bad in (4, -1):
+        with pytest.raises(ValueError, match="expert ids from 0 to 3"):
+            replay(Pool(4, 2, "lru"), events_of((0, 1), (bad, 0)))
+        with pytest.raises(ValueError, match="expert ids from 0 to 3"):
+            belady(events_of((0, 1), (bad, 0)), 4, 2)
+
+
+def test_optimum_needs_a_slot() -> None:
+    with pytest.raises(ValueError, match="at least one slot"):
+        belady(events_of((0,)), 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("ids", "first", "marks"),
+    [([0], [0, 2], [0]), ([0], [1, 1], [0]), ([0, 1], [0, 2, 1], [0, 0]), ([0], [0, 1], []), ([0], [0, 1], [0, 0]), ([0, 1], [0, 1], [0])],
+)
+def test_events_that_do_not_cut_the_ids_are_refused(ids: list[int], first: list[int], marks: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"expected . events that cut"):
+        EventArrays(np.array(ids, np.int32), np.array(first, np.int64), np.array(marks, np.uint8))
+
+
+def test_arrays_of_other_kinds_are_refused() -> None:
+    with pytest.raises(ValueError, match="contiguous int32 ids"):
+        EventArrays(np.array([0]), np.array([0, 1], np.int64), np.zeros(1, np.uint8))
+    with pytest.raises(ValueError, match="contiguous int32 ids"):
+        EventArrays(np.zeros(4, np.int32)[::2], np.array([0, 1, 2], np.int64), np.zeros(2, np.uint8))
+    with pytest.raises(ValueError, match="int32 hits of 1 events"):
+        replay(Pool(4, 2, "lru"), events_of((0,)), hits=np.zeros(2, np.int32))
 
 
 OUTSIDE = "(-1, -2**31, 8, 1000, 2**31 - 1)"
@@ -102,7 +149,7 @@ def test_number_out_of_range_finds_nothing_and_touches_no_memory(call: str) -> N
     assert (result.returncode, result.stdout) == (0, "alive\n"), result.stderr
 
 
-@pytest.mark.parametrize("policy", ["lru", "decay"])
+@pytest.mark.parametrize("policy", ["lru", "decay", "follow"])
 @pytest.mark.parametrize("call", ["publish", "abandon"])
 def test_slot_that_is_not_being_filled_is_neither_published_nor_abandoned(policy: str, call: str) -> None:
     result = run(

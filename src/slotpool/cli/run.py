@@ -39,6 +39,7 @@ class Request:
     chat: bool
     repack: bool
     pool: dict[str, Any]
+    trace: Path | None = None
 
 
 @click.command("run")
@@ -54,6 +55,7 @@ class Request:
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), help="[default: all cores]")
 @click.option("--chat", is_flag=True, help="Put the prompt into the model's chat template.")
 @click.option("--repack/--no-repack", default=True, help="Let the engine repack experts that are not pooled.  [default: repack]")
+@click.option("--trace", type=click.Path(path_type=Path), help="A new file for the routing of every pooled event.")
 @pool_options("auto")
 @json_option
 def command(prompt: str | None, prompt_file: Path | None, as_json: bool, **options: Any) -> None:
@@ -88,6 +90,7 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
             request.model,
             repack=request.repack,
             **request.pool,
+            trace_path=request.trace,
             n_ctx=_ctx(facts, request.ctx),
             n_threads=request.threads,
             n_threads_batch=request.threads,
@@ -104,8 +107,15 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
         llm.close()
     if stream:
         print(flush=True)
+    _note_trace(request.trace, llm.slotpool_traced)
     _check_used(stats, len(made.tokens))
     return vars(made) | {"tokens": list(made.tokens), "load_ms": load_ms, "stats": stats}
+
+
+def _note_trace(path: Path | None, traced: tuple[int, int] | None) -> None:
+    if traced is not None:
+        dropped = f", {traced[1]} dropped because the disk could not keep up" if traced[1] else ""
+        print_note(f"slotpool: {traced[0]} events in {printable(str(path))}{dropped}")
 
 
 def _check_used(stats: Stats, n_generated: int) -> None:

@@ -3,20 +3,24 @@
 Knows no model, no plan and no engine; texts in, numbers out. Every other module calls these functions, never ctypes.
 """
 
-from slotpool.native import io, library, memory, pool, session
+from slotpool.native import io, library, memory, pool, recorder, replay, session
 from slotpool.native.io import File, Read, Reader, ReadState
 from slotpool.native.library import CORE_PATH, INTERFACE, check_abi, check_abi_of, is_registered, last_error
 from slotpool.native.memory import AvailableMemory, available_memory, fit_slots
 from slotpool.native.pool import Lookup, Pool
+from slotpool.native.recorder import Recorder, Ring
+from slotpool.native.replay import ADMISSIONS, EventArrays, Replayed, belady
 from slotpool.native.session import GROUP_COUNTERS, PHASE_COUNTERS, DeviceMemory, GroupCounts, PhaseCounts, Session, known_bytes
 
 __all__ = [
+    "ADMISSIONS",
     "CORE_PATH",
     "GROUP_COUNTERS",
     "INTERFACE",
     "PHASE_COUNTERS",
     "AvailableMemory",
     "DeviceMemory",
+    "EventArrays",
     "File",
     "GroupCounts",
     "Lookup",
@@ -25,8 +29,12 @@ __all__ = [
     "Read",
     "ReadState",
     "Reader",
+    "Recorder",
+    "Replayed",
+    "Ring",
     "Session",
     "available_memory",
+    "belady",
     "check_abi",
     "check_abi_of",
     "fit_slots",
@@ -37,5 +45,7 @@ __all__ = [
     "library",
     "memory",
     "pool",
+    "recorder",
+    "replay",
     "session",
 ]

@@ -25,6 +25,11 @@ _FUNCTIONS: Functions = (
         (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
     ),
     (
+        "slotpool_pool_event_may_refuse",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
+    ),
+    (
         "slotpool_pool_pass",
         ctypes.c_int,
         (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
@@ -46,7 +51,6 @@ _FUNCTIONS: Functions = (
     ("slotpool_pool_evict", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
     ("slotpool_pool_pin", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
     ("slotpool_pool_unpin", None, (ctypes.c_void_p, ctypes.c_int)),
-    ("slotpool_pool_replay", ctypes.c_int64, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)),
 )
 core = declared(_FUNCTIONS)
 
@@ -74,14 +78,18 @@ class Pool:
         self._pool = core().slotpool_pool_new(n_expert, n_slots, policy.encode(), decay) if in_range else None
         if not self._pool:
             raise SlotpoolError(
-                f"expected policy lru or decay, 1 to n_expert slots and a decay in (0, 1], "
+                f"expected policy lru, decay or follow, 1 to n_expert slots and a decay in (0, 1], "
                 f'found "{policy}", {n_slots} slots of {n_expert}, {decay}'
             )
         self._n_expert = n_expert
 
-    def event(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
-        """One event: `ids` in (token, k) order. With `publish` admitted slots are complete at once. ValueError on an id out of range."""
-        return self._ask(core().slotpool_pool_event, ids, int(publish))
+    def event(self, ids: Sequence[int], *, publish: bool = True, may_refuse: bool = False) -> list[Lookup]:
+        """One event: `ids` in (token, k) order. With `publish` admitted slots are complete at once. ValueError on an id out of range.
+
+        With `may_refuse` a policy that gains by it ranks the misses and may refuse each.
+        """
+        question = core().slotpool_pool_event_may_refuse if may_refuse else core().slotpool_pool_event
+        return self._ask(question, ids, int(publish))
 
     def passing(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
         """As `event`, for an event too large for the slots: it fills free ones and evicts nobody."""
@@ -113,12 +121,15 @@ class Pool:
             raise ValueError(f"expected expert ids from 0 to {self._n_expert - 1}, found one outside")
         return [_copied(one) for one in out[:n_found]]
 
-    def replay(self, address: int, n_events: int, n_used: int) -> int:
-        """Hits of `n_events` events of `n_used` int32 ids each, contiguous in memory from `address`. ValueError on an id out of range."""
-        hits = int(core().slotpool_pool_replay(self._pool, address, n_events, n_used))
-        if hits < 0:
-            raise ValueError(f"expected expert ids from 0 to {self._n_expert - 1}, found one outside")
-        return hits
+    @property
+    def n_expert(self) -> int:
+        """Experts that the pool knows."""
+        return self._n_expert
+
+    @property
+    def handle(self) -> int:
+        """The core's own name of the pool, for the other modules of `native`; valid as long as this object lives."""
+        return int(self._pool or 0)
 
     def find(self, expert: int) -> int:
         """Slot that holds the expert's bytes, -1 when none does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass, field
 
 from slotpool.errors import SlotpoolError
@@ -51,6 +52,12 @@ _FUNCTIONS: Functions = (
     ("slotpool_session_add_reserve", None, (ctypes.c_int, ctypes.c_uint64)),
     ("slotpool_session_why_buffered", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_off_reason", None, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_trace", ctypes.c_int, (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)),
+    (
+        "slotpool_session_end_trace",
+        ctypes.c_int,
+        (ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p, ctypes.c_size_t),
+    ),
     ("slotpool_session_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
     ("slotpool_session_ram_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
     ("slotpool_session_reset_stats", None, (ctypes.c_int,)),
@@ -203,6 +210,23 @@ class Session:
     def reset_counts(self) -> None:
         """Sets all counters to zero; the pool keeps what it holds."""
         core().slotpool_session_reset_stats(self.number)
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Appends the routing of every pooled event to a trace file that has its header. Call it before the first decode.
+
+        Raises SlotpoolError when the file cannot be written.
+        """
+        text = ctypes.create_string_buffer(TEXT_BYTES)
+        if not core().slotpool_session_trace(self.number, os.fsencode(path), text, TEXT_BYTES):
+            raise SlotpoolError(decoded(text))
+
+    def end_trace(self) -> tuple[int, int]:
+        """Writes the end of the trace; events recorded, events dropped. Raises SlotpoolError when the file is not whole."""
+        text = ctypes.create_string_buffer(TEXT_BYTES)
+        n_events, n_dropped = ctypes.c_uint64(), ctypes.c_uint64()
+        if not core().slotpool_session_end_trace(self.number, ctypes.byref(n_events), ctypes.byref(n_dropped), text, TEXT_BYTES):
+            raise SlotpoolError(decoded(text))
+        return n_events.value, n_dropped.value
 
     def corrupt(self, group: int, *, swap_slots: bool) -> int:
         """Damages a group's pool on purpose: a wrong slot map, or one changed byte in each slot. Returns the slots touched."""

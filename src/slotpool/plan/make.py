@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from slotpool import policies
 from slotpool.errors import SlotpoolError, quoted, unknown
 from slotpool.model import Model
 from slotpool.plan.devices import on_devices
 from slotpool.plan.disk import behind_devices, fits, on_disk, planned_files
-from slotpool.plan.facts import MISSES, POLICIES, OnePerDevice, Plan, RamBudget, Slots
+from slotpool.plan.facts import MISSES, POLICIES, Off, OnePerDevice, Plan, RamBudget, Slots
 from slotpool.plan.slots import all_off, check_slots, few_slots, groups_of, wanted_slots
 
 _Value = TypeVar("_Value")
 _MAX_BYTES = 2**62
 """What the core takes for a size."""
+_DRAFTING = "off: its layer only drafts (MTP), and drafts have no pool"
 _AUTO_OFF = "off: no device to pool on, and RAM suffices (slots would only double the memory)"
 
 
@@ -52,18 +54,37 @@ def make(
     _check_bytes(device_budget, "--device-budget")
     _check_bytes(rail, "--rail")
     _check_bytes(ram_budget, "--ram-budget", ("auto",))
-    name = "decay" if policy == "default" else policy
+    name = policies.DEFAULT if policy == "default" else policy
     if not model.experts:
         return Plan(policy=name)
+    drafting = [tensor for tensor in model.experts if tensor.layer in model.drafting_layers]
+    trunk = replace(model, experts=tuple(tensor for tensor in model.experts if tensor.layer not in model.drafting_layers))
+    made = _of_trunk(trunk, slots, name, poison, devices, device_budget, misses, exact, ram_budget, rail, available)
+    return replace(made, off=made.off + tuple(Off(tensor.name, _DRAFTING) for tensor in drafting))
+
+
+def _of_trunk(
+    model: Model,
+    slots: Slots | Sequence[Slots],
+    policy: str,
+    poison: bool,
+    devices: Sequence[str],
+    device_budget: OnePerDevice,
+    misses: str,
+    exact: bool,
+    ram_budget: RamBudget,
+    rail: OnePerDevice,
+    available: int | None,
+) -> Plan:
     if devices:
         served = "copy" if exact and misses == "auto" else misses
         if ram_budget is None or not _has_slots(slots):
-            return on_devices(model, slots, devices, name, poison, served, device_budget, rail)
+            return on_devices(model, slots, devices, policy, poison, served, device_budget, rail)
         memory, warnings = behind_devices(model, ram_budget, available)
-        made = on_devices(model, slots, devices, name, poison, served, device_budget, rail, planned_files(model), memory)
+        made = on_devices(model, slots, devices, policy, poison, served, device_budget, rail, planned_files(model), memory)
         return replace(made, warnings=warnings + made.warnings)
     one: Slots = _one(cast(Any, slots), "--slots")
-    return _on_host(model, one, name, poison, misses, ram_budget, _one(rail, "--rail"), available)
+    return _on_host(model, one, policy, poison, misses, ram_budget, _one(rail, "--rail"), available)
 
 
 def _has_slots(slots: Slots | Sequence[Slots]) -> bool:

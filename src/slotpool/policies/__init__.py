@@ -8,14 +8,30 @@ from __future__ import annotations
 from slotpool.errors import SlotpoolError, unknown
 from slotpool.policies.belady import belady
 from slotpool.policies.decay import Decay
+from slotpool.policies.follow import Follow
 from slotpool.policies.lru import Lru
 from slotpool.policies.policy import NONE, Policy, PoolView
 from slotpool.policies.reference import Lookup, ReferencePool
 
-POLICIES = ("decay", "lru")
+POLICIES = ("decay", "follow", "lru")
 """Names of the online policies."""
+DEFAULT = "follow"
+"""The best of them so far (docs/log.md)."""
 
-__all__ = ["NONE", "POLICIES", "Decay", "Lookup", "Lru", "Policy", "PoolView", "ReferencePool", "belady", "make_policy"]
+__all__ = [
+    "DEFAULT",
+    "NONE",
+    "POLICIES",
+    "Decay",
+    "Follow",
+    "Lookup",
+    "Lru",
+    "Policy",
+    "PoolView",
+    "ReferencePool",
+    "belady",
+    "make_policy",
+]
 
 
 def make_policy(name: str, decay: float, n_expert: int, n_slots: int) -> Policy:
@@ -27,6 +43,8 @@ def make_policy(name: str, decay: float, n_expert: int, n_slots: int) -> Policy:
         raise SlotpoolError(f"expected a decay above 0 and at most 1, found {decay}")
     if name == "lru":
         return Lru(n_slots)
+    if name == "follow":
+        return Follow(decay, n_expert, n_slots)
     if name == "decay":
         return Decay(decay, n_expert, n_slots)
     raise unknown("policy", name, POLICIES)

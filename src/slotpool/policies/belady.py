@@ -21,42 +21,48 @@ them may have a few less.
 **May not refuse.** Every miss is admitted while a slot is free or a victim exists, in order of first appearance, and none of E
 is evicted, exactly as in the pool; only the victims are chosen, those that are asked for again the latest. While no event asks
 for more experts than there are slots, every S' contains E and the same exchange proves it the optimum of all policies that
-always admit. Where an event asks for more, the first variant remains the bound.
+always admit. Where an event asks for more, the first variant remains the bound. An event that passes (too large for the slots)
+evicts nobody: its misses with the most rows take free slots, as in the pool. To the first variant it is an event like any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from slotpool.errors import SlotpoolError
 
 
-def belady(events: Sequence[Sequence[int]], n_slots: int, *, may_refuse: bool = True) -> list[int]:
+def belady(events: Sequence[Sequence[int]], n_slots: int, *, may_refuse: bool = True, passing: Collection[int] = ()) -> list[int]:
     """Hits of each event, in distinct experts, of the optimal pool with `n_slots` slots that starts empty.
 
-    `events` are the expert ids of each event, in (token, k) order. Raises SlotpoolError for less than one slot.
+    `events` are the expert ids of each event, in (token, k) order; `passing` are the numbers of those that pass.
+    Raises SlotpoolError for less than one slot.
     """
     if n_slots < 1:
         raise SlotpoolError(f"expected at least 1 slot, found {n_slots}")
-    keep = _keep_soonest if may_refuse else _keep_admitted
     held: set[int] = set()
     hits = []
-    for ids, order in zip(events, _orders_of_use(events), strict=True):
+    for number, (ids, order) in enumerate(zip(events, _orders_of_use(events), strict=True)):
         hits.append(len(held.intersection(ids)))
-        held = keep(held, ids, order, n_slots)
+        if may_refuse:
+            held = _keep_soonest(held, ids, order, n_slots)
+        elif number in passing:
+            held = _keep_all(held, ids, n_slots)
+        else:
+            held = _keep_admitted(held, ids, order, n_slots)
     return hits
 
 
 def _orders_of_use(events: Sequence[Sequence[int]]) -> list[list[int]]:
     """For each event, all experts of the sequence in the order of their next use after it, the soonest first.
 
-    Read backwards, an event only moves its own experts to the front.
+    Read backwards, an event only moves its own experts to the front. Of those that one event asks for, the lower comes first.
     """
     order = sorted({expert for ids in events for expert in ids})
     orders = []
     for ids in reversed(events):
         orders.append(order)
-        order = [expert for expert in order if expert in ids] + [expert for expert in order if expert not in ids]
+        order = sorted(set(ids)) + [expert for expert in order if expert not in ids]
     orders.reverse()
     return orders
 
@@ -72,3 +78,9 @@ def _keep_admitted(held: set[int], ids: Sequence[int], order: list[int], n_slots
     others = [expert for expert in order if expert in held - hits]
     kept = [*hits, *misses, *others]
     return set(kept[:n_slots])
+
+
+def _keep_all(held: set[int], ids: Sequence[int], n_slots: int) -> set[int]:
+    misses = [expert for expert in dict.fromkeys(ids) if expert not in held]
+    by_rows = sorted(misses, key=lambda expert: -list(ids).count(expert))
+    return held | set(by_rows[: n_slots - len(held)])

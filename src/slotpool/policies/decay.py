@@ -39,6 +39,9 @@ class Decay:
         """The expert's score grows by one event."""
         self._scores[expert] += self._unit
 
+    def asked_all(self) -> None:
+        """Nothing to conclude."""
+
     def hit(self, expert: int, slot: int) -> None:
         """Counted by asked()."""
 
@@ -56,6 +59,10 @@ class Decay:
     def worth(self, expert: int) -> float:
         """The score."""
         return self._scores[expert]
+
+    def is_choosy(self) -> bool:
+        """Never: refusing costs it hits (docs/log.md)."""
+        return False
 
     def refuses(self, candidate: int, victim: int) -> bool:
         """Unless the candidate's score, which counts the current event, is above the victim's."""

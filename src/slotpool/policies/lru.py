@@ -23,6 +23,9 @@ class Lru:
     def asked(self, expert: int) -> None:
         """Only slots are remembered."""
 
+    def asked_all(self) -> None:
+        """Nothing to conclude."""
+
     def hit(self, expert: int, slot: int) -> None:
         """The slot is as recent as anything."""
         self._used_in[slot] = self._event
@@ -42,6 +45,10 @@ class Lru:
     def worth(self, expert: int) -> float:
         """All misses are alike."""
         return 0.0
+
+    def is_choosy(self) -> bool:
+        """Never: it refuses nobody."""
+        return False
 
     def refuses(self, candidate: int, victim: int) -> bool:
         """Never: what is asked for now is more recent than any victim."""

@@ -30,6 +30,9 @@ class Policy(Protocol):
     def asked(self, expert: int) -> None:
         """The event asks for this expert: once per distinct expert, whether it has a slot or not, in order of first appearance."""
 
+    def asked_all(self) -> None:
+        """All experts that the event asks for have been named."""
+
     def hit(self, expert: int, slot: int) -> None:
         """The expert was found in this slot. Comes after all asked() of the event."""
 
@@ -44,6 +47,9 @@ class Policy(Protocol):
 
     def worth(self, expert: int) -> float:
         """What an expert is worth to the pool, with a slot or without; only the order of two numbers of one event means something."""
+
+    def is_choosy(self) -> bool:
+        """Whether the policy gains by refusing, where misses can be served without a slot; else every miss is admitted there too."""
 
     def refuses(self, candidate: int, victim: int) -> bool:
         """Whether the miss `candidate` had better stay without a slot than take that of `victim`.

@@ -45,14 +45,19 @@ class ReferencePool:
         self._used: set[int] = set()  # slots the current event hit or took
         self._lookups: dict[int, Lookup] = {}  # of the last event, by expert
 
-    def event(self, ids: Sequence[int], *, publish: bool = True) -> list[Lookup]:
+    def event(self, ids: Sequence[int], *, publish: bool = True, may_refuse: bool = False) -> list[Lookup]:
         """Looks up the experts of one event and takes slots for the misses; one Lookup per distinct expert, in order of appearance.
 
         Every expert is looked up in the table as the event found it. The policy hears of all experts asked for, then of the hits.
         Then the misses are admitted in order of appearance. The slots they take are being filled until publish(), or are published
-        at the end of the event with `publish`. Raises ValueError, and changes nothing, when an id is outside [0, n_expert).
+        at the end of the event with `publish`. With `may_refuse` (misses can be served without a slot) a policy that is choosy has the
+        misses ranked, and may refuse each. Raises ValueError, and changes nothing, when an id is outside [0, n_expert).
         """
-        lookups = [self.admit(found.expert, publish=False) or found for found in self.look_up(ids)]
+        found = self.look_up(ids)
+        is_asked = may_refuse and self._policy.is_choosy()
+        order = self.rank() if is_asked else [lookup.expert for lookup in found]
+        admitted = {expert: self.admit(expert, may_refuse=is_asked, publish=False) for expert in order}
+        lookups = [admitted.get(lookup.expert) or lookup for lookup in found]
         if publish:
             self._publish_all(lookups)
         return lookups
@@ -153,6 +158,10 @@ class ReferencePool:
         """Whether a policy may name the slot: it holds an expert and is not being filled, pinned or used by the current event."""
         return self._experts[slot] != NONE and slot not in self._filling | self._pinned | self._used
 
+    def has_free_slot(self) -> bool:
+        """Whether a slot has no expert, neither filled nor on its way."""
+        return NONE in self._experts
+
     def expert_in(self, slot: int) -> int:
         """The expert that has the slot, filled or being filled; NONE for a free slot."""
         return self._experts[slot]
@@ -161,6 +170,7 @@ class ReferencePool:
         self._policy.begin_event()
         for expert in asked:
             self._policy.asked(expert)
+        self._policy.asked_all()
         for expert, slot in hits.items():
             self._policy.hit(expert, slot)
         self._used = set(hits.values())

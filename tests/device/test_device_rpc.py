@@ -1,0 +1,133 @@
+"""Slots on RPC servers: processes of their own on this machine, on ports that were free. The engine's own server, the CPU behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import slotpool
+from slotpool import engine
+from slotpool.native import GroupCounts
+from slotpool.plan import Plan
+from testkit import syn
+from testkit.cases import layout, varied_steps
+from testkit.chaos.process import process
+from testkit.oracle import Bits, Oracle, Setup, Steps, assert_adds_up, assert_same_bits, expected_counts, plan_on, pooled, with_homes
+
+ModelFile = Callable[[syn.Spec], Path]
+
+SETUP = Setup(n_gpu_layers=99, n_ubatch=12)
+PLAIN = Setup(n_ubatch=12)
+SERVER = """
+import ctypes, sys
+from slotpool import engine
+def of(name, result, *arguments): return ctypes.CFUNCTYPE(result, *arguments)(engine.function_address(name))
+registry = of("ggml_backend_reg_by_name", ctypes.c_void_p, ctypes.c_char_p)(b"RPC")
+find = of("ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+start = find(registry, b"ggml_backend_rpc_start_server")
+devices = (ctypes.c_void_p * 1)(of("ggml_backend_dev_by_type", ctypes.c_void_p, ctypes.c_int)(0))
+kind = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
+kind(start)(sys.argv[1].encode(), None, 1, 1, ctypes.addressof(devices))
+"""
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((str(Path(slotpool.__file__).parents[1]), str(ROOT)))}
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def is_there(endpoint: str) -> bool:
+    host, _, port = endpoint.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[str]]:
+    """Two servers, by host:port."""
+    endpoints = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    command = (sys.executable, "-c", SERVER)
+    quiet = subprocess.DEVNULL
+    started = [subprocess.Popen([*command, endpoint], env=ENVIRONMENT, stdout=quiet, stderr=quiet) for endpoint in endpoints]
+    try:
+        deadline = time.monotonic() + 60
+        while not all(map(is_there, endpoints)):
+            assert time.monotonic() < deadline, "expected RPC servers within a minute, found none"
+            assert [one.poll() for one in started] == [None, None]
+            time.sleep(0.05)
+        yield endpoints
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+def remote(endpoints: list[str], path: Path, plan: Plan, steps: Steps) -> tuple[list[Bits], list[GroupCounts], list[str]]:
+    engine.add_rpc_servers(endpoints)
+    with pooled(path, plan, SETUP) as model:
+        bits = model.run(steps)
+        return bits, model.counts(), [model.session.off_reason(group) for group in range(len(plan.groups))]
+
+
+@pytest.mark.parametrize("misses", ["copy", "cpu", "auto", "frozen"])
+@pytest.mark.parametrize("n_servers", [1, 2])
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss"])
+def test_slots_on_servers_are_bit_equal_and_count_as_the_reference(
+    arch: str, n_servers: int, misses: str, servers: list[str], model_file: ModelFile, oracle: Oracle
+) -> None:
+    path = model_file(layout(arch, n_layer=4))
+    names = tuple(f"RPC{i}" for i in range(n_servers))
+    plan = plan_on(path, 6, names, misses=misses)
+    with process(None) as client:
+        bits, counts, off = client.submit(remote, servers[:n_servers], path, plan, varied_steps()).result(120)
+    assert_same_bits(bits, oracle.logits(path, PLAIN, varied_steps()))
+    assert off == [""] * 4
+    # where the engine puts layers follows from what the servers have free; each device has some, the first ones first
+    homes = [group.device for group in counts]
+    assert (set(homes), homes) == (set(names), sorted(homes))
+    assert_adds_up(counts, with_homes(plan, homes))
+    if misses != "auto":
+        assert counts == expected_counts(with_homes(plan, homes), oracle.routing(path, PLAIN, varied_steps()))
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "import sys; from slotpool.cli import main; sys.exit(main(sys.argv[1:]))", "run", *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("misses", ["copy", "cpu", "auto"])
+def test_run_writes_the_same_tokens_with_slots_on_a_server(misses: str, servers: list[str], model_file: ModelFile) -> None:
+    path = model_file(layout("qwen3moe"))
+    common = (path, "-p", "hello", "-n", 24, "--threads", 1, "--no-repack", "--json")
+    plain = run(*common, "--slots", 0)
+    done = run(*common, "--slots", 8, "--rpc", servers[0], "--device", "RPC0", "--miss", misses)
+    assert (plain.returncode, done.returncode) == (0, 0), (plain.stderr, done.stderr)
+    made = json.loads(done.stdout)
+    assert made["tokens"] == json.loads(plain.stdout)["tokens"]
+    stats = made["stats"]
+    assert {layer["device"] for layer in stats["layers"]} == {"RPC0"}
+    assert stats["lookups"] == stats["hits"] + stats["misses"] > 0
+    assert (stats["served"]["cpu"] > 0) == (misses != "copy")
+    assert sum(stats["served"].values()) == stats["lookups"]  # one token at a time: a row per lookup
+
+
+def test_a_server_that_is_not_there_is_one_line(model_file: ModelFile) -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    done = run(model_file(layout("qwen3moe")), "-p", "hello", "--rpc", endpoint, "--device", "RPC0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"expected an RPC server at {endpoint}, found none: Connection refused" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
