@@ -5,6 +5,7 @@
 
 #include "dispatch/backend_settings.h"
 #include "dispatch/device_allotment.h"
+#include "dispatch/host_waves.h"
 #include "dispatch/pool_damage.h"
 #include "stats/stopwatch.h"
 #include "store/store_buffer.h"
@@ -13,6 +14,7 @@ namespace slotpool {
 namespace {
 
 constexpr std::size_t kLeastIds = 4096;
+constexpr std::size_t kMostWaveBytes = 16U << 20;  // of rows that the CPU computes at a time
 
 // the event's rows by expert, for experts that no pool has
 void sort_rows(const Routing &routing, EventRows &rows) {
@@ -32,6 +34,19 @@ bool are_in_range(const Routing &routing, std::int64_t n_expert) {
     return std::all_of(routing.ids.begin(), routing.ids.end(), [&](std::int32_t id) { return id >= 0 && id < n_expert; });
 }
 
+// of the group's tensors, those that the chain uses, in its order
+std::vector<std::size_t> indices_of(const ExpertChain &chain, const HostSlabs &slabs) {
+    std::vector<std::size_t> indices;
+    for (const ChainNode &node : chain.nodes) {
+        if (node.stored != nullptr) indices.push_back(static_cast<std::size_t>(slabs.index_of(*node.stored)));
+    }
+    return indices;
+}
+
+std::string planned_name(const Engine &engine) {
+    return engine.api.dev_type(engine.device) == abi::DeviceType::cpu ? "CPU" : engine.api.dev_name(engine.device);
+}
+
 }  // namespace
 
 DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
@@ -42,7 +57,8 @@ DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
       backend_(api_.dev_init(engine.device, nullptr)),
       host_(api_),
       graph_(api_, backend_),
-      copies_(api_, engine.device) {}
+      copies_(api_, engine.device),
+      store_(api_, planned_name(engine), context) {}
 
 DeviceDispatch::~DeviceDispatch() {
     pools_.clear();
@@ -112,17 +128,19 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
         const Uploader::Pause pause(*uploader_);
         routing_.read(api_, *chain.ids());
     }
+    drop_lost_pool(chain.first());
+    HostSlabs *slabs = store_.of(chain.first());
+    if (slabs == nullptr) return abi::Status::failed;  // the session knows why
     DevicePool *pool = device_pool(chain.first());
-    const bool is_refused = pool != nullptr && is_pruned_and_too_large(*pool);
+    const bool is_refused = pool != nullptr && !chain.first().is_on_disk() && is_pruned_and_too_large(*pool);
     if (is_refused) context_.refuse(static_cast<std::size_t>(chain.first().planned->group));
     if (routing_.ids.empty()) return abi::Status::success;
-    if (pool != nullptr && !is_refused && routing_.n_used <= pool->n_slots()) return serve_pooled(chain, *pool);
+    if (pool != nullptr && !is_refused && is_served_by(*pool, chain.first())) return serve_pooled(chain, *pool, *slabs);
     if (!are_in_range(routing_, chain.first().shape.ne[2])) {
         return fail("Expected expert ids below " + std::to_string(chain.first().shape.ne[2]) + " in " + chain.first().planned->name +
                     ", found one outside. The router's output is damaged (NaN?): this request fails");
     }
-    sort_rows(routing_, all_rows_);
-    return compute_rows(chain, nullptr, all_rows_);
+    return serve_on_host(chain, *slabs, pool != nullptr || context_.phase(routing_.n_tokens) == Phase::prompt);
 }
 
 // A prompt's last layer arrives with its output rows only. It follows its ubatch: where that did not fit, the pool hears nothing of it.
@@ -131,20 +149,63 @@ bool DeviceDispatch::is_pruned_and_too_large(const DevicePool &pool) const {
     return n_tokens > routing_.n_tokens && std::min<std::int64_t>(n_tokens * routing_.n_used, pool.n_expert()) > pool.n_slots();
 }
 
-abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &pool) {
+// On disk every shape comes here, and what does not fit leaves the pool as it is.
+bool DeviceDispatch::is_served_by(const DevicePool &pool, const StoredTensor &stored) const {
+    if (!stored.is_on_disk()) return routing_.n_used <= pool.n_slots();
+    return std::min<std::int64_t>(routing_.n_used * context_.n_tokens(routing_.n_tokens), pool.n_expert()) <= pool.n_slots();
+}
+
+abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &pool, HostSlabs &slabs) {
+    std::string error;
+    bool is_served = true;
     if (pool.begins_event(chain.first(), routing_, context_.ubatch())) {
         const Stopwatch update;
-        std::string error;
         if (!pool.look_up(chain.first(), routing_, context_.ubatch(), context_.session()->plan.is_settled, error)) return fail(error);
-        pool.serve(plan_misses(pool), context_.phase(routing_.n_tokens));
+        const Phase phase = context_.phase(routing_.n_tokens);
+        if (pool.n_misses() > 0) slabs.begin({pool.missed_rows(), indices_of(chain, slabs), phase, false});
+        is_served = pool.serve(plan_misses(pool), phase, error);
         update.add_to(pool.phase_counts().update_ns);
     }
     for (const ChainNode &node : chain.nodes) {
         if (node.stored != nullptr) pool.mark_served(*node.stored);
     }
-    const abi::Status status = compute_rows(chain, &pool, pool.host_rows());
-    if (status != abi::Status::success) pool.forget_event();
+    const abi::Status status = is_served ? compute_rows(chain, &pool, slabs, pool.host_rows()) : fail(error);
+    if (status == abi::Status::success) return status;
+    pool.give_up_event();
+    slabs.forget();
     return status;
+}
+
+// All rows: no pool of the device has the experts, or the event does not fit it.
+abi::Status DeviceDispatch::serve_on_host(const ExpertChain &chain, HostSlabs &slabs, bool is_passing) {
+    const std::vector<std::size_t> indices = indices_of(chain, slabs);
+    if (begins_on_host(slabs, indices)) {
+        slabs.begin({routing_.ids, indices, context_.phase(routing_.n_tokens), is_passing});
+        if (chain.first().is_on_disk()) count_on_host(chain.first());
+    }
+    sort_rows(routing_, all_rows_);
+    kept_first(all_rows_, slabs);
+    const abi::Status status = compute_rows(chain, nullptr, slabs, all_rows_);
+    if (status == abi::Status::success) return status;
+    host_event_ = {};
+    slabs.forget();
+    return status;
+}
+
+// No pool of the device was asked, but its rows went through another device's kernels: nobody else can serve this store.
+void DeviceDispatch::count_on_host(const StoredTensor &stored) {
+    PhaseCounts &counts = context_.counts(static_cast<std::size_t>(stored.planned->group)).phase[static_cast<int>(context_.phase(routing_.n_tokens))];
+    counts.events.add(1);
+    counts.rows_cpu.add(routing_.ids.size());
+}
+
+bool DeviceDispatch::begins_on_host(const HostSlabs &slabs, const std::vector<std::size_t> &indices) {
+    HostEvent &known = host_event_;
+    const auto is_served = [&](std::size_t index) { return std::find(known.served.begin(), known.served.end(), index) != known.served.end(); };
+    const bool begins = known.slabs != &slabs || known.ubatch != context_.ubatch() || is_served(indices.front()) || !(known.routing == routing_);
+    if (begins) known = {&slabs, context_.ubatch(), routing_, {}};
+    known.served.insert(known.served.end(), indices.begin(), indices.end());
+    return begins;
 }
 
 MissPlan DeviceDispatch::plan_misses(const DevicePool &pool) const {
@@ -162,7 +223,7 @@ MissPlan DeviceDispatch::plan_misses(const DevicePool &pool) const {
 }
 
 // Hits and copied misses on the device, the others on the CPU meanwhile; then the CPU's rows go where the node wants them.
-abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *pool, const EventRows &host_rows) {
+abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *pool, HostSlabs &slabs, const EventRows &host_rows) {
     if (!host_rows.empty() && chain.nodes.size() > 1 && !host_.can_compute(chain)) {
         for (const ChainNode &node : chain.nodes) {
             ExpertChain one;
@@ -171,23 +232,25 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
             if (const abi::Status status = is_other ? add(*node.node) : abi::Status::success; status != abi::Status::success) return status;
             if (node.stored == nullptr) continue;
             if (const abi::Status status = flush(); status != abi::Status::success) return status;
-            if (const abi::Status status = compute_rows(one, pool, host_rows); status != abi::Status::success) return status;
+            if (const abi::Status status = compute_rows(one, pool, slabs, host_rows); status != abi::Status::success) return status;
         }
         return flush();
     }
     const Stopwatch event;
     if (!host_rows.empty()) {
         const Uploader::Pause pause(*uploader_);
-        host_.prepare(chain, routing_, host_rows);  // before the device begins: what it needs is complete now
+        host_.fetch(chain, host_rows);  // before the device begins: what it needs is complete now
     }
     std::uint64_t fetch_ns = event.ns();
     const Stopwatch device;
     const bool has_device_rows = pool != nullptr && pool->has_device_rows();
     abi::Status status = has_device_rows ? start_device(chain, *pool) : abi::Status::success;
+    std::string error;
+    if (status == abi::Status::success && pool != nullptr && !pool->copy_for_later(error)) status = fail(error);
     if (status == abi::Status::success && !host_rows.empty()) {
-        const Stopwatch host;
-        status = host_.compute();
-        if (pool != nullptr) note_host_ns(chain, *pool, host.ns());
+        std::uint64_t host_ns = 0;
+        status = compute_on_host(chain, slabs, host_rows, host_ns);
+        if (pool != nullptr && status == abi::Status::success) note_host_ns(chain, *pool, host_ns);
     }
     graph_.finish();
     if (has_device_rows) device.add_to(pool->phase_counts().hit_compute_ns);
@@ -200,6 +263,18 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
         if (chain.is_whole) fetch_ns_per_event_.add(static_cast<double>(fetch_ns));
     }
     return status;
+}
+
+// What waiting for slabs takes is not the CPU's.
+abi::Status DeviceDispatch::compute_on_host(const ExpertChain &chain, HostSlabs &slabs, const EventRows &rows, std::uint64_t &ns) {
+    HostWaves waves(rows, slabs, indices_of(chain, slabs), std::max<std::size_t>(1, kMostWaveBytes / HostFfn::bytes_per_row(chain)));
+    std::string error;
+    while (const EventRows *wave = waves.next(error)) {
+        const Stopwatch compute;
+        if (const abi::Status status = host_.compute(chain, routing_, *wave, slabs); status != abi::Status::success) return status;
+        ns += compute.ns();
+    }
+    return error.empty() ? abi::Status::success : fail(error);
 }
 
 void DeviceDispatch::note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns) {
@@ -285,12 +360,17 @@ abi::Status DeviceDispatch::fail(const std::string &error) {
 // ---- pools ----
 
 DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
-    if (!context_.may_serve(stored) || !context_.has_pools()) return nullptr;
+    if (stored.session != context_.session().get() || !context_.has_pools()) return nullptr;
     if (!has_pools_) make_pools();
+    return pools_[static_cast<std::size_t>(stored.planned->group)].get();
+}
+
+// Another model may have taken the place of the one that the pool was filled from.
+void DeviceDispatch::drop_lost_pool(const StoredTensor &stored) {
     const auto group = static_cast<std::size_t>(stored.planned->group);
-    // another model may have taken the place of the one that the pool was filled from
-    if (pools_[group] && !pools_[group]->holds(stored)) pools_[group].reset();
-    return pools_[group].get();
+    if (!has_pools_ || stored.session != context_.session().get() || !pools_[group] || pools_[group]->holds(stored)) return;
+    pools_[group].reset();
+    store_.forget(group);
 }
 
 // All pools of the device at once, at the first compute: everything else that wants its memory is there by then, slot ids included.
@@ -339,8 +419,11 @@ std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, 
 }
 
 bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {
-    pools_[group] =
-        DevicePool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), n_slots, *uploader_, context_.counts(group), error);
+    const StoredTensors tensors = context_.session()->tensors_of(static_cast<int>(group));
+    HostSlabs *slabs = tensors.empty() ? nullptr : store_.of(*tensors.front());
+    if (slabs == nullptr) return true;  // nobody asks for them
+    pools_[group] = DevicePool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), n_slots, *slabs, *uploader_,
+                                     context_.counts(group), error);
     if (!pools_[group]) return false;
     context_.session()->set_slots(static_cast<int>(group), n_slots);
     const std::uint64_t bytes = static_cast<std::uint64_t>(n_slots) * pools_[group]->slab_bytes();

@@ -1,5 +1,5 @@
 // Expert matmuls of pooled tensors on any device: hits are computed there from slots, misses are copied into slots first or computed by
-// the CPU from the store, both at the same time.
+// the CPU from where the host has them, both at the same time.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/expert_chain.h"
 #include "dispatch/host_ffn.h"
+#include "dispatch/host_store.h"
 #include "dispatch/miss_costs.h"
 #include "transfer/device_copies.h"
 #include "transfer/uploader.h"
@@ -33,11 +34,23 @@ class DeviceDispatch final : public Dispatch {
     int damage(std::size_t group, Damage damage) override;
 
    private:
+    // The event that the host serves as a whole: gate, up and down may come one by one.
+    struct HostEvent {
+        const HostSlabs *slabs = nullptr;  // compared, never followed
+        std::uint64_t ubatch = 0;
+        Routing routing{};
+        std::vector<std::size_t> served{};  // tensors
+    };
+    bool begins_on_host(const HostSlabs &slabs, const std::vector<std::size_t> &indices);
     abi::Status compute_nodes(abi::Graph *graph);
     abi::Status serve(ExpertChain chain);
     bool is_pruned_and_too_large(const DevicePool &pool) const;
-    abi::Status serve_pooled(const ExpertChain &chain, DevicePool &pool);
-    abi::Status compute_rows(const ExpertChain &chain, DevicePool *pool, const EventRows &host_rows);
+    bool is_served_by(const DevicePool &pool, const StoredTensor &stored) const;
+    abi::Status serve_pooled(const ExpertChain &chain, DevicePool &pool, HostSlabs &slabs);
+    abi::Status serve_on_host(const ExpertChain &chain, HostSlabs &slabs, bool is_passing);
+    void count_on_host(const StoredTensor &stored);
+    abi::Status compute_rows(const ExpertChain &chain, DevicePool *pool, HostSlabs &slabs, const EventRows &host_rows);
+    abi::Status compute_on_host(const ExpertChain &chain, HostSlabs &slabs, const EventRows &rows, std::uint64_t &ns);
     abi::Status start_device(const ExpertChain &chain, DevicePool &pool);
     void upload_results(const ExpertChain &chain, const EventRows &rows);
     abi::Status add(const abi::Tensor &node);
@@ -47,6 +60,7 @@ class DeviceDispatch final : public Dispatch {
     void note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns);
     MissPlan plan_misses(const DevicePool &pool) const;
     DevicePool *device_pool(const StoredTensor &stored);
+    void drop_lost_pool(const StoredTensor &stored);
     void make_pools();
     bool is_warm_up_too_large(const std::string &name, const std::vector<int> &slots) const;
     std::string why_too_few(const PlannedGroup &group, int n_slots, const DeviceRoom &room) const;
@@ -62,6 +76,7 @@ class DeviceDispatch final : public Dispatch {
     HostFfn host_;
     DeviceGraph graph_;
     DeviceCopies copies_;
+    HostStore store_;                                 // outlives the pools, which read from it
     std::vector<std::unique_ptr<DevicePool>> pools_;  // by group
     bool has_pools_ = false;
     int page_device_ = -1;     // of the session's page
@@ -71,6 +86,7 @@ class DeviceDispatch final : public Dispatch {
     abi::Tensor ids_{};
     Routing routing_;
     EventRows all_rows_;
+    HostEvent host_event_;
     RunningMean host_ns_per_byte_;
     RunningMean device_ns_per_event_;
     RunningMean fetch_ns_per_event_;

@@ -1,7 +1,10 @@
 #include "dispatch/device_pool.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+
+#include "dispatch/host_waves.h"
 
 namespace slotpool {
 namespace {
@@ -11,22 +14,23 @@ constexpr std::int64_t kRowsOfOtherKernels = 8;  // an expert with so many rows 
 }  // namespace
 
 std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
-                                             Uploader &uploader, GroupCounts &counts, std::string &error) {
+                                             HostSlabs &slabs, Uploader &uploader, GroupCounts &counts, std::string &error) {
     const StoredTensors tensors = session.tensors_of(group);
     auto slots = DeviceSlots::allocate(api, device, tensors, n_slots, session.plan.poison, error);
     if (!slots) return nullptr;
     const PlannedGroup &planned = session.plan.groups[static_cast<std::size_t>(group)];
-    std::unique_ptr<DevicePool> made(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, uploader, counts));
+    std::unique_ptr<DevicePool> made(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, slabs, uploader, counts));
     // a context has one uploader: it tells contexts apart
     if (session.recorder) made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &uploader);
     return made;
 }
 
 DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
-                       Uploader &uploader, GroupCounts &counts)
+                       HostSlabs &slabs, Uploader &uploader, GroupCounts &counts)
     : tensors_(tensors),
       slots_(std::move(slots)),
       pool_(group.n_expert, n_slots, make_policy(plan.policy, plan.decay, group.n_expert, n_slots)),
+      slabs_(slabs),
       uploader_(uploader),
       counts_(counts),
       uploads_(static_cast<std::size_t>(n_slots) * tensors.size()),
@@ -80,7 +84,9 @@ void DevicePool::publish_arrived() {
         if (!has_arrived(slot)) return false;
         pool_.publish(slot);
         for (std::size_t index = 0; index < tensors_.size(); index++) phase_counts().copy_ns.add(upload(slot, index).took_ns);
-        if (is_later_[static_cast<std::size_t>(slot)]) uploader_.count_later(-1);
+        if (!is_later_[static_cast<std::size_t>(slot)]) return true;
+        uploader_.count_later(-1);
+        slabs_.unpin(pool_.expert_in(slot));
         is_later_[static_cast<std::size_t>(slot)] = false;
         return true;
     };
@@ -101,6 +107,9 @@ void DevicePool::wait(std::size_t index) {
 // ---- the event ----
 
 bool DevicePool::look_up(const StoredTensor &stored, const Routing &routing, std::uint64_t ubatch, bool is_settled, std::string &error) {
+    for (const int slot : copied_) {  // of an event that ended early: the host may move slabs from here on
+        for (std::size_t index = 0; index < tensors_.size(); index++) uploader_.wait(upload(slot, index));
+    }
     is_settled ? settle() : publish_arrived();
     event_ubatch_ = 0;
     if (!pool_.look_up(routing.ids.data(), routing.ids.size(), lookups_)) {
@@ -113,15 +122,32 @@ bool DevicePool::look_up(const StoredTensor &stored, const Routing &routing, std
     event_served_.assign(event_served_.size(), false);
     n_asked_ = 0;
     copied_.clear();
+    for_later_.clear();
     n_admitted_ = 0;
     const auto is_miss = [](const Lookup &lookup) { return !lookup.is_hit; };
     n_misses_ = static_cast<int>(std::count_if(lookups_.begin(), lookups_.end(), is_miss));
     return true;
 }
 
-void DevicePool::serve(const MissPlan &plan, Phase phase) {
+const std::vector<std::int32_t> &DevicePool::missed_rows() {
+    for (const Lookup &lookup : lookups_) slot_of_expert_[static_cast<std::size_t>(lookup.expert)] = lookup.is_hit ? lookup.slot : kNone;
+    missed_rows_.clear();
+    const auto is_missed = [this](std::int32_t expert) { return slot_of_expert_[static_cast<std::size_t>(expert)] == kNone; };
+    std::copy_if(event_.ids.begin(), event_.ids.end(), std::back_inserter(missed_rows_), is_missed);
+    return missed_rows_;
+}
+
+bool DevicePool::serve(const MissPlan &plan, Phase phase, std::string &error) {
     phase_ = phase;
     if (trace_) trace_->push(event_ubatch_, phase == Phase::prompt, event_.n_used, event_.ids);
+    take_slots(plan);
+    if (!begin_copies_of_kept(error) || !copy_in_waves(error) || !map_rows(error)) return false;
+    count();
+    return true;
+}
+
+// What the host has for a moment only is copied within the event or not at all.
+void DevicePool::take_slots(const MissPlan &plan) {
     for (const Lookup &lookup : lookups_) slot_of_expert_[static_cast<std::size_t>(lookup.expert)] = lookup.is_hit ? lookup.slot : kNone;
     const std::vector<Lookup *> ranked = n_misses_ == 0 ? std::vector<Lookup *>() : pool_.rank(lookups_);
     for (Lookup *lookup : ranked) {
@@ -129,52 +155,102 @@ void DevicePool::serve(const MissPlan &plan, Phase phase) {
         if (static_cast<int>(copied_.size()) < plan.n_copied && pool_.admit(*lookup, false)) {
             slot_of_expert_[static_cast<std::size_t>(lookup->expert)] = lookup->slot;
             copied_.push_back(lookup->slot);
-        } else if (n_admitted_ < plan.n_admitted && pool_.admit(*lookup, true)) {
-            begin_copy_for_later(*lookup);
+        } else if (n_admitted_ < plan.n_admitted && slabs_.is_kept(lookup->expert) && pool_.admit(*lookup, true)) {
+            for_later_.push_back(lookup->slot);
             n_admitted_++;
         }
     }
-    begin_urgent_copies();
-    map_rows();
-    count();
+    for (const int slot : copied_) slots_->poison(slot);
+    for (const int slot : for_later_) slots_->poison(slot);
 }
 
-void DevicePool::begin_copy_for_later(const Lookup &lookup) {
-    slots_->poison(lookup.slot);
-    on_their_way_.push_back(lookup.slot);
-    is_later_[static_cast<std::size_t>(lookup.slot)] = true;
-    uploader_.count_later(1);
-    for (const std::size_t index : order_) {
-        Upload &one = upload(lookup.slot, index);
-        one.to = slots_->tensor(index);
-        one.offset = slots_->offset(index, lookup.slot);
-        one.from = tensors_[index]->slab(lookup.expert);
-        one.bytes = tensors_[index]->slab_bytes;
-        uploader_.submit(one, false);
-    }
+void DevicePool::begin_copy(int slot, std::size_t index, bool is_urgent) {
+    Upload &one = upload(slot, index);
+    one.to = slots_->tensor(index);
+    one.offset = slots_->offset(index, slot);
+    one.from = slabs_.slab(index, pool_.expert_in(slot));
+    one.bytes = tensors_[index]->slab_bytes;
+    uploader_.submit(one, is_urgent);
 }
 
 // tensor by tensor: the first matmul of the layer begins when its slabs are there, not when all are
-void DevicePool::begin_urgent_copies() {
-    for (const int slot : copied_) {
-        slots_->poison(slot);
-        on_their_way_.push_back(slot);
-    }
+bool DevicePool::begin_copies_of_kept(std::string &error) {
     for (const std::size_t index : order_) {
         for (const int slot : copied_) {
-            Upload &one = upload(slot, index);
-            one.to = slots_->tensor(index);
-            one.offset = slots_->offset(index, slot);
-            one.from = tensors_[index]->slab(pool_.expert_in(slot));
-            one.bytes = tensors_[index]->slab_bytes;
-            uploader_.submit(one, true);
+            const int expert = pool_.expert_in(slot);
+            if (!slabs_.is_kept(expert)) continue;
+            if (!slabs_.wait(index, expert, error)) return false;
+            begin_copy(slot, index, true);
         }
     }
+    for (const int slot : copied_) {
+        if (slabs_.is_kept(pool_.expert_in(slot))) on_their_way_.push_back(slot);
+    }
+    return true;
+}
+
+bool DevicePool::copy_in_waves(std::string &error) {
+    const std::size_t most = slabs_.n_in_wave(order_);
+    std::vector<int> wave;
+    for (const int slot : copied_) {
+        if (slabs_.is_kept(pool_.expert_in(slot))) continue;
+        wave.push_back(slot);
+        if (wave.size() < most) continue;
+        if (!copy_wave(wave, error)) return false;
+        wave.clear();
+    }
+    return wave.empty() || copy_wave(wave, error);
+}
+
+bool DevicePool::copy_wave(const std::vector<int> &slots, std::string &error) {
+    std::vector<std::int32_t> experts;
+    for (const int slot : slots) experts.push_back(pool_.expert_in(slot));
+    slabs_.begin_wave(experts, order_);
+    const bool has_come = slabs_.wait_for_wave(error);
+    for (std::size_t i = 0; i < slots.size() * order_.size() && has_come; i++) begin_copy(slots[i % slots.size()], order_[i / slots.size()], true);
+    for (const int slot : slots) {
+        for (std::size_t index = 0; index < tensors_.size(); index++) uploader_.wait(upload(slot, index));
+    }
+    slabs_.end_wave();
+    if (has_come) on_their_way_.insert(on_their_way_.end(), slots.begin(), slots.end());
+    return has_come;
+}
+
+bool DevicePool::copy_for_later(std::string &error) {
+    for (const int slot : for_later_) {
+        for (const std::size_t index : order_) {
+            if (!slabs_.wait(index, pool_.expert_in(slot), error)) return false;
+        }
+    }
+    for (const int slot : for_later_) {
+        slabs_.pin(pool_.expert_in(slot));
+        on_their_way_.push_back(slot);
+        is_later_[static_cast<std::size_t>(slot)] = true;
+        uploader_.count_later(1);
+        for (const std::size_t index : order_) begin_copy(slot, index, false);
+    }
+    for_later_.clear();
+    counts_.uploads_in_flight.set(on_their_way_.size());
+    return true;
+}
+
+void DevicePool::give_up_event() {
+    event_ubatch_ = 0;
+    const auto is_on_its_way = [this](int slot) { return std::find(on_their_way_.begin(), on_their_way_.end(), slot) != on_their_way_.end(); };
+    for (const std::vector<int> *taken : {&copied_, &for_later_}) {
+        for (const int slot : *taken) {
+            for (std::size_t index = 0; index < tensors_.size(); index++) uploader_.wait(upload(slot, index));
+            if (pool_.is_filling(slot) && !is_on_its_way(slot)) pool_.abandon(slot);
+        }
+    }
+    publish_arrived();
+    copied_.clear();
+    for_later_.clear();
 }
 
 // ---- rows ----
 
-void DevicePool::map_rows() {
+bool DevicePool::map_rows(std::string &error) {
     slot_ids_.resize(event_.ids.size());
     std::size_t n_host = 0;
     for (std::size_t row = 0; row < slot_ids_.size(); row++) {
@@ -183,7 +259,7 @@ void DevicePool::map_rows() {
     }
     n_device_rows_ = slot_ids_.size() - n_host;
     map_host_rows();
-    if (n_host > 0 && n_device_rows_ > 0) give_idle_slots();
+    return n_host == 0 || n_device_rows_ == 0 || give_idle_slots(error);
 }
 
 void DevicePool::map_host_rows() {
@@ -196,11 +272,12 @@ void DevicePool::map_host_rows() {
         }
         host_rows_.experts.push_back({lookup.expert, begin, host_rows_.rows.size() - begin});
     }
+    kept_first(host_rows_, slabs_);
 }
 
 // The shape of a call is kept, so the device computes something for every row. What it computes for a row of the host is never used, but
 // kernels expect a token's experts to differ.
-void DevicePool::give_idle_slots() {
+bool DevicePool::give_idle_slots(std::string &error) {
     std::vector<Use> uses(used_by_.size(), Use::nobody);
     for (const std::int32_t slot : slot_ids_) {
         if (slot != kNone) uses[static_cast<std::size_t>(slot)] = Use::other_tokens;
@@ -213,18 +290,21 @@ void DevicePool::give_idle_slots() {
         });
         for (auto slot = begin; slot != end; ++slot) {
             if (*slot != kNone) continue;
-            *slot = idle_slot();
+            *slot = idle_slot(error);
+            if (*slot == kNone) return false;
             used_by_[static_cast<std::size_t>(*slot)] = Use::this_token;
         }
     }
+    return true;
 }
 
 // A row more for an expert would be harmless, if the kernels of CPUs did not change at eight rows of an expert. What fits the slots
 // leaves enough of them to nobody, once those on their way have arrived.
-int DevicePool::idle_slot() {
+int DevicePool::idle_slot(std::string &error) {
     int slot = idle_slot(Use::nobody);
     if (slot == kNone && event_.n_tokens < kRowsOfOtherKernels) slot = idle_slot(Use::other_tokens);
     if (slot != kNone) return slot;
+    if (!copy_for_later(error)) return kNone;
     settle();
     slot = idle_slot(Use::nobody);
     return slot != kNone ? slot : idle_slot(Use::other_tokens);

@@ -1,7 +1,7 @@
 // The pool of one group on a device, in one context: slot table, slots, copies on their way into them, and the event it is serving.
 //
 // A miss of an event is copied into a slot before it is used, or served by the host; of the latter some are admitted: copied for later,
-// in the background. A slot whose copy is not complete is no hit and no victim.
+// in the background. A slot whose copy is not complete is no hit and no victim. Where the slabs come from is HostSlabs' affair.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "stats/stats.h"
 #include "store/session.h"
 #include "transfer/device_slots.h"
+#include "transfer/host_slabs.h"
 #include "transfer/uploader.h"
 
 namespace slotpool {
@@ -29,9 +30,9 @@ struct MissPlan {
 
 class DevicePool {
    public:
-    // nullptr when the device has no room; `error` says why.
+    // nullptr when the device has no room; `error` says why. `slabs` and `uploader` outlive the pool.
     static std::unique_ptr<DevicePool> make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
-                                            Uploader &uploader, GroupCounts &counts, std::string &error);
+                                            HostSlabs &slabs, Uploader &uploader, GroupCounts &counts, std::string &error);
     ~DevicePool();
 
     bool holds(const StoredTensor &stored) const;
@@ -47,8 +48,15 @@ class DevicePool {
     // the tensor: nothing is changed then.
     bool look_up(const StoredTensor &stored, const Routing &routing, std::uint64_t ubatch, bool is_settled, std::string &error);
     int n_misses() const { return n_misses_; }
-    // Takes slots for misses and begins to copy, tensors in the order in which the layer wanted them last time.
-    void serve(const MissPlan &plan, Phase phase);
+    // Rows of the event's misses: the expert of each.
+    const std::vector<std::int32_t> &missed_rows();
+    // Takes slots for misses, whose slabs the host has begun to bring, and begins to copy what the event waits for, tensors in the order in
+    // which the layer wanted them last time. False and one line in `error` when a slab will not come: the event must be given up.
+    bool serve(const MissPlan &plan, Phase phase, std::string &error);
+    // Begins to copy what was admitted for later, as soon as the host has it. False as above.
+    bool copy_for_later(std::string &error);
+    // The event failed: slots that it took are free again, unless their copy is on its way.
+    void give_up_event();
     void mark_served(const StoredTensor &stored);
 
     // ---- the event that is being served ----
@@ -60,7 +68,6 @@ class DevicePool {
     const std::vector<std::int32_t> &slot_ids() const { return slot_ids_; }
     abi::Tensor *slot_tensor(std::size_t index) { return slots_->tensor(index); }
 
-    void forget_event() { event_ubatch_ = 0; }
     // Waits for all copies and publishes them.
     void settle();
     PhaseCounts &phase_counts() { return counts_.phase[static_cast<int>(phase_)]; }  // of the event
@@ -71,17 +78,20 @@ class DevicePool {
     enum class Use : char { nobody, other_tokens, this_token };
 
     DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
-               Uploader &uploader, GroupCounts &counts);
+               HostSlabs &slabs, Uploader &uploader, GroupCounts &counts);
     void publish_arrived();
     Upload &upload(int slot, std::size_t index) { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
     const Upload &upload(int slot, std::size_t index) const { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
     bool has_arrived(int slot) const;
-    void begin_copy_for_later(const Lookup &lookup);
-    void begin_urgent_copies();
-    void map_rows();
+    void take_slots(const MissPlan &plan);
+    void begin_copy(int slot, std::size_t index, bool is_urgent);
+    bool begin_copies_of_kept(std::string &error);
+    bool copy_in_waves(std::string &error);
+    bool copy_wave(const std::vector<int> &slots, std::string &error);
+    bool map_rows(std::string &error);
     void map_host_rows();
-    void give_idle_slots();
-    int idle_slot();
+    bool give_idle_slots(std::string &error);
+    int idle_slot(std::string &error);
     int idle_slot(Use most) const;
     void count();
 
@@ -89,6 +99,7 @@ class DevicePool {
     std::vector<std::uint64_t> serials_;
     std::unique_ptr<DeviceSlots> slots_;
     Pool pool_;
+    HostSlabs &slabs_;
     Uploader &uploader_;
     GroupCounts &counts_;
     std::shared_ptr<trace::Ring> trace_;  // nullptr: routing is not recorded
@@ -103,7 +114,9 @@ class DevicePool {
     Phase phase_ = Phase::generation;
     int n_misses_ = 0;
     std::vector<Lookup> lookups_;
-    std::vector<int> copied_;  // slots that this event waits for
+    std::vector<std::int32_t> missed_rows_;
+    std::vector<int> copied_;     // slots that this event waits for
+    std::vector<int> for_later_;  // slots that it took for later and nobody copies into yet
     int n_admitted_ = 0;
     std::vector<std::int32_t> slot_of_expert_;  // of the event's experts; kNone: the host's
     std::vector<std::int32_t> slot_ids_;

@@ -36,7 +36,7 @@ HostDispatch::HostDispatch(const Engine &engine, Context &context)
 HostDispatch::~HostDispatch() {
     parts_.reset();
     pools_.clear();
-    if (context_.session()) context_.session()->give_back(taken_);
+    if (context_.session()) context_.session()->give_back(taken_, context_.session()->ram_device());
     if (backend_ != nullptr) api_.backend_free(backend_);
 }
 
@@ -166,9 +166,8 @@ void HostDispatch::make_pool(std::size_t group, bool is_on_disk) {
 // Slots are allocated at the first compute, when everything else exists; of experts on disk as many as fit then, all at once and by one
 // context at a time, so that the next one sees what was promised.
 bool HostDispatch::allot_slots(std::string &error) {
-    static std::mutex one_at_a_time;
-    const std::lock_guard<std::mutex> lock(one_at_a_time);
-    const std::optional<Allotment> allotment = allot(*context_.session(), *source_, error);
+    const std::lock_guard<std::mutex> lock(one_allotment_at_a_time());
+    const std::optional<Allotment> allotment = allot(*context_.session(), *source_, "CPU", error);
     if (!allotment) return false;
     slots_ = allotment->slots;
     parts_ = std::make_unique<PartMatmul>(api_, backend_, *source_, allotment->ring_bytes);
@@ -180,21 +179,27 @@ bool HostDispatch::allot_slots(std::string &error) {
         return false;
     }
     taken_ = allotment->taken;
-    context_.session()->take(taken_);
-    context_.session()->page.set_device(0, allotment->budget, allotment->available);
-    context_.session()->set_slots(slots_);
+    Session &session = *context_.session();
+    session.take(taken_, session.ram_device());
+    session.page.set_device(session.ram_device(), allotment->budget, allotment->available);
+    for (std::size_t group = 0; group < slots_.size(); group++) {
+        if (is_here(group)) session.set_slots(static_cast<int>(group), slots_[group]);
+    }
     return true;
 }
 
 bool HostDispatch::make_all_pools(std::string &error) {
     for (std::size_t group = 0; group < pools_.size(); group++) {
-        if (context_.session()->tensors_of(static_cast<int>(group)).empty()) continue;
+        if (!is_here(group) || context_.session()->tensors_of(static_cast<int>(group)).empty()) continue;
         pools_[group] = LayerPool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), slots_[group], *source_,
                                         context_.counts(group), error);
         if (!pools_[group]) return false;
     }
     return true;
 }
+
+// with devices, layers that live on none are the CPU's
+bool HostDispatch::is_here(std::size_t group) const { return context_.session()->device_of(static_cast<int>(group)) == "CPU"; }
 
 bool HostDispatch::is_too_large(std::size_t group, std::int64_t n_used, std::int64_t n_tokens) const {
     const PlannedGroup &planned = context_.session()->plan.groups[group];

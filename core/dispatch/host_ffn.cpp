@@ -53,16 +53,52 @@ bool HostFfn::can_compute(const ExpertChain &chain, const ChainNode &node) const
         const int maker = chain.maker_of(src);
         if (maker >= 0 && shift_of_view(*src, *chain.nodes[static_cast<std::size_t>(maker)].node) < 0) return false;
         if (maker >= 0) continue;
-        const bool is_table = i == 1 && is_add_id(api_, node.node);
-        if (is_table ? src->type != abi::kTypeF32 || src->nb[0] != sizeof(float) : !has_row_operand(api_, *src, *node.node)) return false;
+        if (has_table(node.node, i) ? src->type != abi::kTypeF32 || src->nb[0] != sizeof(float) : !has_row_operand(api_, *src, *node.node))
+            return false;
     }
     return true;
 }
 
-void HostFfn::prepare(const ExpertChain &chain, const Routing &routing, const EventRows &rows) {
+bool HostFfn::has_table(const abi::Tensor *node, std::size_t operand) const { return operand == 1 && is_add_id(api_, node); }
+
+void HostFfn::fetch(const ExpertChain &chain, const EventRows &rows) {
+    operands_.clear();
+    result_.clear();
+    for (const ChainNode &node : chain.nodes) {
+        if (node.is_view) continue;
+        const std::size_t n_operands = node.stored != nullptr || is_add_id(api_, node.node) ? 2 : std::size(node.node->src);
+        for (std::size_t i = node.stored != nullptr ? 1 : 0; i < n_operands; i++) {
+            const abi::Tensor *src = node.node->src[i];
+            if (src == nullptr) continue;
+            if (has_table(node.node, i)) {
+                operands_.fetch_table(*src, rows);
+            } else if (chain.maker_of(src) < 0) {
+                operands_.fetch(*src);
+            }
+        }
+    }
+}
+
+abi::Status HostFfn::compute(const ExpertChain &chain, const Routing &routing, const EventRows &wave, const HostSlabs &slabs) {
+    build(chain, routing, wave, slabs);
+    const abi::Status status = graph_.compute(nodes_);
+    const Block &last = blocks_.back();
+    if (status == abi::Status::success) result_.insert(result_.end(), last.data, last.data + static_cast<std::size_t>(last.ne0) * wave.rows.size());
+    return status;
+}
+
+std::size_t HostFfn::bytes_per_row(const ExpertChain &chain) {
+    std::size_t n_floats = 0;
+    for (const ChainNode &node : chain.nodes) {
+        if (!node.is_view) n_floats += static_cast<std::size_t>(node.node->ne[0] + (node.stored != nullptr ? node.node->src[1]->ne[0] : 0));
+    }
+    return n_floats * sizeof(float);
+}
+
+void HostFfn::build(const ExpertChain &chain, const Routing &routing, const EventRows &rows, const HostSlabs &slabs) {
     tensors_.clear();
     nodes_.clear();
-    operands_.clear();
+    operands_.take_again();
     const std::size_t n_rows = rows.rows.size();
     zeros_.assign(n_rows, 0);
     counting_.resize(n_rows);
@@ -71,15 +107,12 @@ void HostFfn::prepare(const ExpertChain &chain, const Routing &routing, const Ev
     for (std::size_t index = 0; index < chain.nodes.size(); index++) {
         if (chain.nodes[index].is_view) continue;
         if (chain.nodes[index].stored != nullptr) {
-            add_matmul(chain, index, routing, rows);
+            add_matmul(chain, index, routing, rows, slabs);
         } else {
             add_elementwise(chain, index, routing, rows);
         }
     }
-    result_ = blocks_.back().data;
 }
-
-abi::Status HostFfn::compute() { return graph_.compute(nodes_); }
 
 void HostFfn::allot_blocks(const ExpertChain &chain, std::size_t n_rows) {
     blocks_.assign(chain.nodes.size(), {});
@@ -110,16 +143,17 @@ abi::Tensor HostFfn::operand(const ExpertChain &chain, const abi::Tensor &src, c
     return rows_tensor(src.ne[0], rows.rows.size(), row_bytes, blocks_[made].data + shift / static_cast<std::ptrdiff_t>(sizeof(float)));
 }
 
-// one call per expert, from its slab in the store
-void HostFfn::add_matmul(const ExpertChain &chain, std::size_t index, const Routing &routing, const EventRows &rows) {
+// one call per expert, from its slab wherever the host has it
+void HostFfn::add_matmul(const ExpertChain &chain, std::size_t index, const Routing &routing, const EventRows &rows, const HostSlabs &slabs) {
     const ChainNode &from = chain.nodes[index];
     const abi::Tensor all_input = operand(chain, *from.node->src[1], routing, rows);
     const std::size_t out_bytes = static_cast<std::size_t>(from.node->ne[0]) * sizeof(float);
+    const auto tensor = static_cast<std::size_t>(slabs.index_of(*from.stored));
     for (const ExpertRows &expert : rows.experts) {
         abi::Tensor weight = from.stored->shape;
         weight.ne[2] = 1;
         weight.nb[3] = weight.nb[2];
-        weight.data = const_cast<std::uint8_t *>(from.stored->slab(expert.expert));
+        weight.data = const_cast<std::uint8_t *>(slabs.slab(tensor, expert.expert));
         std::uint8_t *first = static_cast<std::uint8_t *>(all_input.data) + expert.begin * all_input.nb[2];
         const abi::Tensor input = rows_tensor(all_input.ne[0], expert.n, all_input.nb[2], first);
         abi::Tensor call = *from.node;
@@ -149,7 +183,7 @@ void HostFfn::add_elementwise(const ExpertChain &chain, std::size_t index, const
     node.view_src = nullptr;
     for (std::size_t i = 0; i < std::size(node.src); i++) {
         if (from->src[i] == nullptr) continue;
-        if (is_add_id(api_, from) && i == 1) {
+        if (has_table(from, i)) {
             node.src[i] = keep(operands_.expert_rows_of(*from->src[i], rows, routing));
         } else if (is_add_id(api_, from) && i == 2) {
             node.src[i] = keep(ids_tensor(rows.rows.size(), counting_.data()));

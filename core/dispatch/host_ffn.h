@@ -1,5 +1,5 @@
-// The expert FFN of some rows, computed by the CPU from the store, from the layer's first expert matmul to its result: what a miss costs
-// where the weights lie. Rows of one expert matmul alone are a chain of one.
+// The expert FFN of some rows, computed by the CPU from slabs the host has, from the layer's first expert matmul to its result: what a
+// miss costs where the weights lie. Rows of one expert matmul alone are a chain of one. A wave is a part of the rows, whole experts.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "dispatch/node_graph.h"
 #include "dispatch/routing.h"
 #include "dispatch/row_operands.h"
+#include "transfer/host_slabs.h"
 
 namespace slotpool {
 
@@ -28,10 +29,13 @@ class HostFfn {
     bool can_compute(const ExpertChain &chain) const;
 
     // Fetches what the rows need from wherever the chain has it: its inputs must be complete. Then compute() needs no device.
-    void prepare(const ExpertChain &chain, const Routing &routing, const EventRows &rows);
-    abi::Status compute();
-    // The result's rows, in the order of EventRows::rows, ne0 floats each.
-    const float *result() const { return result_; }
+    void fetch(const ExpertChain &chain, const EventRows &rows);
+    // Computes a wave of the rows that were fetched, from slabs that are there. Its rows of the result follow those of the wave before.
+    abi::Status compute(const ExpertChain &chain, const Routing &routing, const EventRows &wave, const HostSlabs &slabs);
+    // The rows of the result so far, ne0 floats each, in the order of the waves.
+    const float *result() const { return result_.data(); }
+    // Bytes that compute() needs for a row.
+    static std::size_t bytes_per_row(const ExpertChain &chain);
 
    private:
     struct Block {  // of a chain node: a row of floats for each row
@@ -39,8 +43,10 @@ class HostFfn {
         float *data = nullptr;
     };
     bool can_compute(const ExpertChain &chain, const ChainNode &node) const;
+    bool has_table(const abi::Tensor *node, std::size_t operand) const;
+    void build(const ExpertChain &chain, const Routing &routing, const EventRows &rows, const HostSlabs &slabs);
     void allot_blocks(const ExpertChain &chain, std::size_t n_rows);
-    void add_matmul(const ExpertChain &chain, std::size_t index, const Routing &routing, const EventRows &rows);
+    void add_matmul(const ExpertChain &chain, std::size_t index, const Routing &routing, const EventRows &rows, const HostSlabs &slabs);
     void add_elementwise(const ExpertChain &chain, std::size_t index, const Routing &routing, const EventRows &rows);
     abi::Tensor operand(const ExpertChain &chain, const abi::Tensor &src, const Routing &routing, const EventRows &rows);
     abi::Tensor *keep(const abi::Tensor &tensor);
@@ -55,7 +61,7 @@ class HostFfn {
     std::vector<std::int32_t> counting_;
     std::deque<abi::Tensor> tensors_;  // addresses stay
     std::vector<abi::Tensor *> nodes_;
-    const float *result_ = nullptr;
+    std::vector<float> result_;
 };
 
 }  // namespace slotpool

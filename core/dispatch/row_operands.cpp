@@ -42,11 +42,32 @@ RowOperands::Copy &RowOperands::next(const abi::Tensor &operand) {
     return copy;
 }
 
+const RowOperands::Fetched *RowOperands::fetched(const abi::Tensor &operand) const {
+    const auto found = std::find_if(fetched_.begin(), fetched_.end(), [&](const Fetched &one) { return one.of == &operand; });
+    return found == fetched_.end() ? nullptr : &*found;
+}
+
+void RowOperands::fetch(const abi::Tensor &operand) {
+    if (fetched(operand) != nullptr) return;
+    fetched_.push_back({&operand, std::vector<std::uint8_t>(api_.nbytes(&operand)), {}});
+    api_.tensor_get(&operand, fetched_.back().data.data(), 0, fetched_.back().data.size());
+}
+
+void RowOperands::fetch_table(const abi::Tensor &table, const EventRows &rows) {
+    if (fetched(table) != nullptr) return;
+    const std::size_t row_bytes = static_cast<std::size_t>(table.ne[0]) * sizeof(float);
+    fetched_.push_back({&table, std::vector<std::uint8_t>(row_bytes * rows.experts.size()), {}});
+    Fetched &made = fetched_.back();
+    for (const ExpertRows &one : rows.experts) {
+        api_.tensor_get(&table, made.data.data() + made.experts.size() * row_bytes, static_cast<std::size_t>(one.expert) * table.nb[1], row_bytes);
+        made.experts.push_back(one.expert);
+    }
+}
+
 const abi::Tensor &RowOperands::rows_of(const abi::Tensor &operand, const Routing &routing, const EventRows &rows) {
     if (const Copy *known = find(operand)) return known->tensor;
     Copy &copy = next(operand);
-    whole_.resize(api_.nbytes(&operand));
-    api_.tensor_get(&operand, whole_.data(), 0, whole_.size());
+    const std::uint8_t *whole = fetched(operand)->data.data();
     const auto n = static_cast<std::size_t>(operand.ne[0]);
     const std::size_t n_rows = rows.rows.size();
     copy.data.resize(n * n_rows);
@@ -54,7 +75,7 @@ const abi::Tensor &RowOperands::rows_of(const abi::Tensor &operand, const Routin
         const std::int64_t row = rows.rows[i];
         const auto token = static_cast<std::size_t>(row / routing.n_used % operand.ne[2]);
         const auto k = static_cast<std::size_t>(row % routing.n_used % operand.ne[1]);
-        std::memcpy(copy.data.data() + i * n, whole_.data() + token * operand.nb[2] + k * operand.nb[1], n * sizeof(float));
+        std::memcpy(copy.data.data() + i * n, whole + token * operand.nb[2] + k * operand.nb[1], n * sizeof(float));
     }
     copy.tensor = rows_tensor(operand.ne[0], n_rows, n * sizeof(float), copy.data.data());
     return copy.tensor;
@@ -63,11 +84,13 @@ const abi::Tensor &RowOperands::rows_of(const abi::Tensor &operand, const Routin
 const abi::Tensor &RowOperands::expert_rows_of(const abi::Tensor &table, const EventRows &rows, const Routing &routing) {
     if (const Copy *known = find(table)) return known->tensor;
     Copy &copy = next(table);
+    const Fetched &whole = *fetched(table);
     const auto n = static_cast<std::size_t>(table.ne[0]);
     copy.data.resize(n * rows.rows.size());
     for (std::size_t i = 0; i < rows.rows.size(); i++) {
-        const auto expert = static_cast<std::size_t>(routing.ids[static_cast<std::size_t>(rows.rows[i])]);
-        api_.tensor_get(&table, copy.data.data() + i * n, expert * table.nb[1], n * sizeof(float));
+        const std::int32_t expert = routing.ids[static_cast<std::size_t>(rows.rows[i])];
+        const auto place = static_cast<std::size_t>(std::find(whole.experts.begin(), whole.experts.end(), expert) - whole.experts.begin());
+        std::memcpy(copy.data.data() + i * n, whole.data.data() + place * n * sizeof(float), n * sizeof(float));
     }
     copy.tensor = rows_tensor(table.ne[0], rows.rows.size(), n * sizeof(float), copy.data.data());
     std::swap(copy.tensor.ne[1], copy.tensor.ne[2]);  // [n, rows]

@@ -177,12 +177,30 @@ int slotpool_session_stats(int number, slotpool_group_stats *out, int capacity) 
     return static_cast<int>(n_groups);
 }
 
+int slotpool_session_ram_stats(int number, slotpool_group_stats *out, int capacity) {
+    const auto session = sessions::get(number);
+    if (!session) return 0;
+    const std::size_t n_groups = session->plan.groups.size();
+    for (std::size_t group = 0; group < n_groups && static_cast<int>(group) < capacity; group++) {
+        out[group] = describe(*session, group);
+        out[group].slots = session->ram_slots_of(static_cast<int>(group));
+    }
+    session->each_ram_context([&](ContextCounts &context) {
+        for (std::size_t group = 0; group < n_groups && static_cast<int>(group) < capacity; group++) {
+            add_group(context.groups[group], out[group]);
+        }
+    });
+    return static_cast<int>(n_groups);
+}
+
 void slotpool_session_reset_stats(int number) {
     const auto session = sessions::get(number);
     if (!session) return;
-    session->each_context([](ContextCounts &context) {
+    const auto reset_all = [](ContextCounts &context) {
         for (GroupCounts &group : context.groups) reset(group);
-    });
+    };
+    session->each_context(reset_all);
+    session->each_ram_context(reset_all);
     session->page.count_reset();
 }
 

@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 7
+#define SLOTPOOL_INTERFACE 8
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -68,6 +68,8 @@ typedef struct {
 
 // Fills up to `capacity` entries, one per planned group, summed over the session's contexts; returns the number of groups.
 SLOTPOOL_API int slotpool_session_stats(int session, slotpool_group_stats *out, int capacity);
+// The same for the RAM tier of groups whose pool is on a device while experts stay on disk; slots are -1 where a group has none.
+SLOTPOOL_API int slotpool_session_ram_stats(int session, slotpool_group_stats *out, int capacity);
 SLOTPOOL_API void slotpool_session_reset_stats(int session);
 
 // Bytes; all bits set where nobody has asked yet. free: when slots were allocated.

@@ -20,6 +20,7 @@ std::uint64_t next_serial() {
 Session::Session(Plan made, int number)
     : plan(std::move(made)),
       page(plan, number),
+      ram_slots_(plan.groups.size(), -1),
       off_reasons_(plan.groups.size()),
       slots_(plan.groups.size(), -1),
       is_read_between_(plan.groups.size(), false),
@@ -130,6 +131,34 @@ void Session::end_context(ContextCounts *context) {
     ended_.push_back(context);
 }
 
+std::shared_ptr<ContextCounts> Session::add_ram_context() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_ram_.empty()) {
+        ended_ram_.reserve(ram_contexts_.size() + 1);
+        ram_contexts_.push_back(std::make_unique<ContextCounts>(plan.groups.size()));
+        ended_ram_.push_back(ram_contexts_.back().get());
+    }
+    ContextCounts *const context = ended_ram_.back();
+    ended_ram_.pop_back();
+    return {context, [self = shared_from_this()](ContextCounts *ended) { self->end_ram_context(ended); }};
+}
+
+void Session::end_ram_context(ContextCounts *context) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_ram_.push_back(context);
+}
+
+int Session::ram_slots_of(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return ram_slots_[static_cast<std::size_t>(group)];
+}
+
+void Session::set_ram_slots(int group, int slots) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    int &known = ram_slots_[static_cast<std::size_t>(group)];
+    known = std::max(known, slots);
+}
+
 bool Session::is_first(const std::shared_ptr<const void> &llama_context) const {
     if (!plan.only_first_context || plan.reads_files()) return true;
     const auto first = first_context_.lock();
@@ -187,12 +216,6 @@ int Session::slots_of(int group) const {
 bool Session::had_slots(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return slots_[static_cast<std::size_t>(group)] > 0;
-}
-
-void Session::set_slots(const std::vector<int> &slots) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (std::size_t group = 0; group < slots.size(); group++) slots_[group] = std::max(slots_[group], slots[group]);
-    page.set_slots(slots_);
 }
 
 void Session::set_slots(int group, int slots) {

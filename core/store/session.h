@@ -4,6 +4,7 @@
 // are gone. While it is open for loading, store buffers and contexts that are made belong to it.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -66,6 +67,8 @@ class Session : public std::enable_shared_from_this<Session> {
     bool was_stored(int tensor) const;
     // The counters of one more context. When that is gone another may go on with them: only sums are ever read.
     std::shared_ptr<ContextCounts> add_context();
+    // The same for the RAM tier behind the pools of a device: slots in RAM, what was found there and what was read from disk.
+    std::shared_ptr<ContextCounts> add_ram_context();
 
     // Whether a llama context may have pools, of a plan for the first context only: nobody else has computed that still lives. Contexts are
     // compared, never followed.
@@ -80,6 +83,12 @@ class Session : public std::enable_shared_from_this<Session> {
         for (const auto &context : contexts_) visit(*context);
     }
 
+    template <class Visit>
+    void each_ram_context(Visit visit) const {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        for (const auto &context : ram_contexts_) visit(*context);
+    }
+
     // Why a planned group is not pooled after all; empty when it is.
     std::string off_reason(int group) const;
     void switch_off(int group, const std::string &reason);
@@ -92,15 +101,19 @@ class Session : public std::enable_shared_from_this<Session> {
     // The slots that a group really got, in the context that got the most of them; before any did, as planned.
     int slots_of(int group) const;
     bool had_slots(int group) const;  // in some context
-    void set_slots(const std::vector<int> &slots);
     void set_slots(int group, int slots);
+    // The slots in RAM of a group whose pool is on a device; -1: it has none.
+    int ram_slots_of(int group) const;
+    void set_ram_slots(int group, int slots);
     // What will be taken before the slots are, over the plan's own number. Bytes.
     std::uint64_t reserve() const;
     void add_reserve(std::uint64_t bytes);
-    // What the pools of the session's contexts took of its budget, bytes.
-    std::uint64_t taken() const { return page.device(0).taken.get(); }
-    void take(std::uint64_t bytes, int device = 0) { page.device(device).taken.add(bytes); }
-    void give_back(std::uint64_t bytes, int device = 0) { page.device(device).taken.subtract(bytes); }
+    // The place of RAM among the page's devices.
+    int ram_device() const { return std::max(page.find_device("CPU"), 0); }
+    // What the pools of the session's contexts took of its RAM budget, bytes.
+    std::uint64_t taken() const { return page.device(ram_device()).taken.get(); }
+    void take(std::uint64_t bytes, int device) { page.device(device).taken.add(bytes); }
+    void give_back(std::uint64_t bytes, int device) { page.device(device).taken.subtract(bytes); }
     // The experts on disk are not those of the model that was loaded: nothing may be computed from them. Empty: they are.
     std::string distrust() const;
     void set_distrust(const std::string &reason);
@@ -118,11 +131,15 @@ class Session : public std::enable_shared_from_this<Session> {
     bool is_first(const std::shared_ptr<const void> &llama_context) const;  // under the lock
     std::size_t index_of(const PlannedTensor &planned) const;
     void end_context(ContextCounts *context);
+    void end_ram_context(ContextCounts *context);
 
     mutable std::mutex mutex_;
     std::vector<std::shared_ptr<StoredTensor>> tensors_;
     std::vector<std::unique_ptr<ContextCounts>> contexts_;
     std::vector<ContextCounts *> ended_;  // of contexts_, those whose context is gone
+    std::vector<std::unique_ptr<ContextCounts>> ram_contexts_;
+    std::vector<ContextCounts *> ended_ram_;
+    std::vector<int> ram_slots_;  // by group
     std::weak_ptr<const void> first_context_;
     std::vector<std::string> off_reasons_;  // by group
     std::vector<std::string> devices_;      // by group

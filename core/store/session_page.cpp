@@ -45,7 +45,8 @@ void SessionPage::collect_devices() {
     for (const PlannedDevice &device : plan_.devices) {
         if (find_device(device.name) < 0) device_names_.push_back(device.name);
     }
-    if (device_names_.empty()) device_names_.emplace_back("CPU");  // a plan of reasons alone; there is always a first device
+    if (plan_.reads_files() && find_device("CPU") < 0) device_names_.emplace_back("CPU");  // the RAM between a disk and the devices
+    if (device_names_.empty()) device_names_.emplace_back("CPU");                          // a plan of reasons alone; there is always a first device
 }
 
 int SessionPage::find_device(const std::string &name) const {

@@ -54,6 +54,11 @@ def needed(groups: Groups, n_slots: Sequence[int]) -> int:
     return slots + ring_bytes(groups)
 
 
+def needed_behind_device(groups: Groups) -> int:
+    """Bytes of the smallest RAM between a disk and a device: room for two experts of any layer (`core/transfer/slab_waves.cpp`)."""
+    return 2 * max((sum(-(-slot_bytes(slab) // TAIL) * TAIL for slab in slabs) for slabs in groups), default=0)
+
+
 def n_fitting(n_bytes: int, groups: Groups) -> int:
     """Slots that every group gets of a budget of `n_bytes` when all get the same number."""
     per_slot = sum(slot_bytes(slab) for slabs in groups for slab in slabs)

@@ -111,7 +111,8 @@ def load(
     `n_gpu_layers` says otherwise, and `miss` (one of `plan.MISSES`) says how misses are served; `exact` allows only the device's own
     kernels for them. `rpc` adds the devices of RPC servers (`host:port`) first.
     With `ram_budget` (bytes, or `auto`) experts stay on disk, and so they do where `auto` meets a model larger than memory and no
-    device; `rail` is then the bytes of RAM that stay free.
+    device; `rail` is then the bytes of RAM that stay free. With a `device` named as well there are two tiers: slots on the device, and
+    slots in RAM behind them; `rail` stays the device's, and RAM keeps its default one.
     `require_pool` makes it an error when nothing is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read
     shows (tests). `repack=False` keeps what is not pooled in the file's layout as well, so that plain and pooled runs go through the
     same kernels. `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
@@ -171,7 +172,7 @@ def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
         for index, group in enumerate(llm.slotpool_plan.groups)
         for tensor in group.tensors
     }
-    return pool_stats.collect(llm.slotpool_plan, counts, off, session.why_buffered(), session.devices())
+    return pool_stats.collect(llm.slotpool_plan, counts, off, session.why_buffered(), session.devices(), session.ram_counts())
 
 
 def _devices(device: str | Sequence[str] | None, slots: Slots | Sequence[Slots], ram_budget: RamBudget) -> list[str]:

@@ -41,6 +41,28 @@ class Phase(TypedDict):
     miss_compute_ms: float
 
 
+class RamLayer(TypedDict):
+    """The RAM tier of one layer: what the pool of its device did not have was looked for in so many slots, or read from disk."""
+
+    slots: int
+    hits: int
+    misses: int
+    bytes_read: int
+
+
+class Ram(TypedDict):
+    """The RAM tier, between a disk and the pools of devices: `lookups` = `hits` + `misses` are misses of those pools, and the experts of
+    prompts that do not fit them. Bytes were read from disk; `wait_ms` is what the compute waited for them."""
+
+    slot_bytes: int
+    lookups: int
+    hits: int
+    misses: int
+    hit_rate: float
+    bytes_read: int
+    wait_ms: float
+
+
 # `pass` is a word of Python, so this one cannot be written as a class
 Layer = TypedDict(
     "Layer",
@@ -59,6 +81,7 @@ Layer = TypedDict(
         "admitted": int,
         "evicted": int,
         "uploads_in_flight": int,
+        "ram": RamLayer | None,
     },
 )
 
@@ -97,6 +120,7 @@ class Stats(TypedDict):
     """`lookups` = `hits` + `misses`: distinct experts per (layer, ubatch). `refused` counts (layer, ubatch) pairs that went the
     stock path because they did not fit. Bytes are slabs copied into slots (with experts on disk: read), and slabs that did not have
     to be. `store` is where every expert always is: `memory` or `disk`; `why_buffered` says why a disk is not read directly.
+    `ram` is None without a RAM tier behind a device, and for readers in other processes, whose page does not have it.
     Of the times, `wait_ms` is what the compute waited for slabs. `admitted` and `evicted` count experts that got and lost a slot."""
 
     lookups: int
@@ -118,6 +142,7 @@ class Stats(TypedDict):
     slot_bytes: int
     store: str
     why_buffered: str
+    ram: Ram | None
     devices: list[Device]
     layers: list[Layer]
     tensors: list[Tensor]
@@ -129,9 +154,14 @@ def collect(
     off: Mapping[str, str],
     why_buffered: str = "",
     devices: Sequence[DeviceMemory] = (),
+    ram: Sequence[GroupCounts] = (),
 ) -> Stats:
-    """The document for a model under `plan`. `off` says why a planned tensor is not pooled after all; empty when it is."""
+    """The document for a model under `plan`. `off` says why a planned tensor is not pooled after all; empty when it is.
+
+    `ram` has the RAM tier of every group, or nothing.
+    """
     groups = list(counts)
+    tiers = [one if one.slots >= 0 else None for one in ram] or [None] * len(groups)
     generation = sum((group.generation for group in groups), PhaseCounts())
     prompt = sum((group.prompt for group in groups), PhaseCounts())
     total = generation + prompt
@@ -156,8 +186,9 @@ def collect(
         slot_bytes=sum(group.slots * group.slab_bytes for group in groups),
         store="disk" if plan.reads_files else "memory",
         why_buffered=why_buffered,
+        ram=_ram([one for one in tiers if one]),
         devices=[_device(device, [group for group in groups if group.device == device.name]) for device in devices],
-        layers=[_layer(group) for group in groups],
+        layers=[_layer(group, tier) for group, tier in zip(groups, tiers, strict=True)],
         tensors=tensors,
     )
 
@@ -210,7 +241,27 @@ def _device(memory: DeviceMemory, groups: Sequence[GroupCounts]) -> Device:
     )
 
 
-def _layer(group: GroupCounts) -> Layer:
+def _ram(tiers: Sequence[GroupCounts]) -> Ram | None:
+    if not tiers:
+        return None
+    total = sum((tier.generation + tier.prompt for tier in tiers), PhaseCounts())
+    return Ram(
+        slot_bytes=sum(tier.slots * tier.slab_bytes for tier in tiers),
+        lookups=total.lookups,
+        hits=total.hits,
+        misses=total.misses,
+        hit_rate=_rate(total),
+        bytes_read=total.bytes_copied,
+        wait_ms=total.wait_ns / 1e6,
+    )
+
+
+def _ram_layer(tier: GroupCounts) -> RamLayer:
+    total = tier.generation + tier.prompt
+    return RamLayer(slots=tier.slots, hits=total.hits, misses=total.misses, bytes_read=total.bytes_copied)
+
+
+def _layer(group: GroupCounts, tier: GroupCounts | None) -> Layer:
     total = group.generation + group.prompt
     return {
         "layer": group.layer,
@@ -227,6 +278,7 @@ def _layer(group: GroupCounts) -> Layer:
         "admitted": group.admitted,
         "evicted": group.evicted,
         "uploads_in_flight": group.uploads_in_flight,
+        "ram": _ram_layer(tier) if tier else None,
     }
 
 

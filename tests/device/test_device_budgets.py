@@ -44,6 +44,7 @@ class Seen:
 def small(path: Path, plan: Plan, setup: Setup, steps: Steps, knobs: Sequence[Mapping[str, float]], spare: Sequence[int]) -> Seen:
     """In a process with devices: what is free when slots are allocated is `spare` bytes, by device; -1: plenty."""
     devices = range(int(chaos().get("devices")))
+    chaos().reset()
     try:
         with pooled(path, plan, setup) as model:
             before = [chaos().counters(device).bytes_now for device in devices]

@@ -235,6 +235,25 @@ def test_tensor_finds_its_file_where_a_shard_before_it_is_not_listed(tmp_path: P
     assert "file=1" not in text
 
 
+def test_device_and_ram_budget_together_are_two_tiers(tmp_path: Path) -> None:
+    made = plan.make(file_model(tmp_path, "a.gguf"), 4, devices=["CUDA0"], ram_budget=10**6, rail=5, misses="cpu")
+    lines = plan.to_text(made).splitlines()
+    assert "device CUDA0 slots=4 budget=auto rail=5" in lines
+    assert "memory budget=1000000 rail=auto reserve=0" in lines  # the rail is the device's
+    assert "group layer=0 pass=exps device=CUDA0 slots=4 n_expert=8" in lines
+    assert lines[-1].endswith("slab=96 file=0 offset=32")
+    assert [group.device for group in groups_of(plan.to_text(made))] == ["CUDA0"]
+
+
+def test_ram_behind_a_device_has_room_for_two_experts(tmp_path: Path) -> None:
+    model = file_model(tmp_path, "a.gguf")
+    smallest = 2 * 8192  # a slab of 96 bytes with the blocks around it, in whole pages
+    assert plan.make(model, 4, devices=["CUDA0"], ram_budget=smallest).memory == plan.PlannedMemory(smallest)
+    with pytest.raises(SlotpoolError, match=r"an expert that is computed and one that is read need 16KiB.*--ram-budget 16KiB"):
+        plan.make(model, 4, devices=["CUDA0"], ram_budget=smallest - 1)
+    assert plan.make(model, 0, devices=["CUDA0"], ram_budget=smallest).groups == ()
+
+
 def test_file_of_another_size_than_was_read_is_refused(tmp_path: Path) -> None:
     model = file_model(tmp_path, "a.gguf")
     with (tmp_path / "a.gguf").open("ab") as file:

@@ -29,6 +29,7 @@ def summary(stats: Stats) -> str:
         f"{format_bytes(stats['slot_bytes'])} of slots{_disk(stats)}, "
         f"hit rate {stats['hit_rate']:.1%} of {stats['lookups']} lookups, {format_bytes(stats['bytes_copied'])} copied, "
         f"{format_bytes(stats['bytes_saved'])} saved"
+        + _ram(stats)
         + (f", {stats['refused']} times a layer's batch was too large for its slots and took the stock path" if stats["refused"] else "")
     )
 
@@ -43,6 +44,15 @@ def _disk(stats: Stats) -> str:
     return (
         f" ({least if least == most else f'{least} to {most}'} of {stats['layers'][0]['n_expert']} experts, the others on disk{buffered})"
     )
+
+
+def _ram(stats: Stats) -> str:
+    """What the slots in RAM did for the devices, where there are some."""
+    ram = stats["ram"]
+    if not ram:
+        return ""
+    held = f"{format_bytes(ram['slot_bytes'])} of slots in RAM behind them"
+    return f"; {held}, hit rate {ram['hit_rate']:.1%} of {ram['lookups']} lookups, {format_bytes(ram['bytes_read'])} read from disk"
 
 
 def _row(layer: Layer) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ _FUNCTIONS: Functions = (
         (ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p, ctypes.c_size_t),
     ),
     ("slotpool_session_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
+    ("slotpool_session_ram_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
     ("slotpool_session_reset_stats", None, (ctypes.c_int,)),
     ("slotpool_session_devices", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Device), ctypes.c_int)),
     ("slotpool_session_why_no_page", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
@@ -179,6 +180,16 @@ class Session:
         n_groups = core().slotpool_session_stats(self.number, None, 0)
         groups = (_Group * n_groups)()
         core().slotpool_session_stats(self.number, groups, n_groups)
+        return [_group(group) for group in groups]
+
+    def ram_counts(self) -> list[GroupCounts]:
+        """The RAM tier of every planned group whose pool is on a device while experts stay on disk.
+
+        Lookups are what the device's pool did not have, `bytes_copied` what was read from disk. Without a RAM tier a group has -1 slots.
+        """
+        n_groups = core().slotpool_session_ram_stats(self.number, None, 0)
+        groups = (_Group * n_groups)()
+        core().slotpool_session_ram_stats(self.number, groups, n_groups)
         return [_group(group) for group in groups]
 
     def devices(self) -> list[DeviceMemory]:

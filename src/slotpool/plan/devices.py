@@ -1,4 +1,4 @@
-"""Plans with slots on devices other than the CPU; the experts stay in host memory.
+"""Plans with slots on devices other than the CPU; the experts stay in host memory, or on disk with slots in RAM between.
 
 Asks no device anything: what one has is measured when slots are allocated.
 """
@@ -10,9 +10,10 @@ from typing import TypeVar, cast
 
 from slotpool.errors import SlotpoolError
 from slotpool.model import Model
-from slotpool.plan.facts import OnePerDevice, Plan, PlannedDevice, Slots
+from slotpool.plan.facts import OnePerDevice, Plan, PlannedDevice, PlannedFile, PlannedMemory, Slots
 from slotpool.plan.slots import all_off, check_slots, few_slots, groups_of, wanted_slots, with_biases
 
+_NO_FILES: tuple[PlannedFile, ...] = ()
 _One = TypeVar("_One")
 MAX_DEVICES = 6
 """A scheduler of the engine takes 16 backends; a pooled device is two of them."""
@@ -27,8 +28,13 @@ def on_devices(
     misses: str,
     device_budget: OnePerDevice,
     rail: OnePerDevice,
+    files: tuple[PlannedFile, ...] = _NO_FILES,
+    memory: PlannedMemory | None = None,
 ) -> Plan:
-    """The plan with slots on `devices`. Arguments as of `make`. With several, each layer's slots are where the layer lives."""
+    """The plan with slots on `devices`. Arguments as of `make`. With several, each layer's slots are where the layer lives.
+
+    With `files` the experts stay there, and `memory` says how much RAM may hold slots between them and the devices.
+    """
     _check_names(devices)
     asked: list[Slots] = one_each(slots, devices, "--slots")
     wanted = [wanted_slots("all" if one == "auto" else one) for one in asked]
@@ -50,6 +56,8 @@ def on_devices(
         warnings=few_slots(model, min(one for one in wanted if one)),
         devices=tuple(map(PlannedDevice, devices, most, budgets, rails, fewest)),
         misses=misses,
+        files=files,
+        memory=memory,
     )
 
 

@@ -36,9 +36,32 @@ def on_disk(model: Model, slots: Slots, policy: str, poison: bool, ram_budget: R
         policy=policy,
         poison=poison,
         warnings=_cut(bytes_asked, rail, available) + (few_slots(model, wanted) or _few_fit(model, groups, n_bytes)),
-        files=tuple(_planned_file(file) for file in model.files),
+        files=planned_files(model),
         memory=PlannedMemory(bytes_asked, rail),
     )
+
+
+def behind_devices(model: Model, ram_budget: RamBudget, available: int | None) -> tuple[PlannedMemory, tuple[str, ...]]:
+    """The RAM for slots between a disk and devices, and warnings. The rail of RAM is the default: `rail` is the devices'.
+
+    Raises SlotpoolError for a budget without room for an expert that is computed and one that is read.
+    """
+    bytes_asked = ram_budget if isinstance(ram_budget, int) else None
+    n_bytes = bytes_asked if available is None else budget.room(available, None, bytes_asked)
+    smallest = budget.needed_behind_device(_slabs(groups_of(model, 1, "CPU")))
+    if n_bytes is not None and n_bytes < smallest:
+        what = f"an expert that is computed and one that is read need {format_bytes(smallest)}"
+        if bytes_asked is not None and bytes_asked < smallest:
+            do = f"Try --ram-budget {budget.as_option(smallest)}, the smallest that works, or more: slots are what is left."
+            raise SlotpoolError(f"{what}, the RAM budget is {format_bytes(bytes_asked)}", where="--ram-budget", do=do)
+        do = "Free memory, or raise the limit of the control group."
+        raise SlotpoolError(f"{what}, {format_bytes(n_bytes)} are available less the rail", where="--ram-budget", do=do, exit_code=REFUSED)
+    return PlannedMemory(bytes_asked), _cut(bytes_asked, None, available)
+
+
+def planned_files(model: Model) -> tuple[PlannedFile, ...]:
+    """The model's files as they are now. SlotpoolError for one that is not what `model` was read from."""
+    return tuple(_planned_file(file) for file in model.files)
 
 
 def fits(model: Model, rail: int | None, available: int | None) -> bool:

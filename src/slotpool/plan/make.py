@@ -10,7 +10,7 @@ from slotpool import policies
 from slotpool.errors import SlotpoolError, quoted, unknown
 from slotpool.model import Model
 from slotpool.plan.devices import on_devices
-from slotpool.plan.disk import fits, on_disk
+from slotpool.plan.disk import behind_devices, fits, on_disk, planned_files
 from slotpool.plan.facts import MISSES, POLICIES, Off, OnePerDevice, Plan, RamBudget, Slots
 from slotpool.plan.slots import all_off, check_slots, few_slots, groups_of, wanted_slots
 
@@ -39,7 +39,8 @@ def make(
 
     With `devices` (ggml's names, not the CPU) slots are there and experts in host memory; `slots`, `device_budget` and `rail` are one
     value, or one for each device. With one device all layers have their slots on it; with several each layer on its own. `auto` is as
-    many slots as fit.
+    many slots as fit. With `ram_budget` as well there are two tiers: experts stay on disk, and the budget holds slots in RAM between it
+    and the devices, as many as fit; RAM keeps its default rail.
     Without devices, `ram_budget` leaves experts on disk and `slots` is the most a tensor gets (`auto`: all its experts); the core scales
     all down to what fits. Without both, `auto` is off where the weights and the rail fit into the `available` bytes (slots would only
     double the memory), and means `ram_budget="auto"` where they do not.
@@ -76,16 +77,18 @@ def _of_trunk(
     available: int | None,
 ) -> Plan:
     if devices:
-        if ram_budget is not None:
-            raise SlotpoolError(
-                "expected slots on a device or experts on disk, found both",
-                where="--device, --ram-budget",
-                do="Leave out --ram-budget to keep experts in host memory.",
-            )
         served = "copy" if exact and misses == "auto" else misses
-        return on_devices(model, slots, devices, policy, poison, served, device_budget, rail)
+        if ram_budget is None or not _has_slots(slots):
+            return on_devices(model, slots, devices, policy, poison, served, device_budget, rail)
+        memory, warnings = behind_devices(model, ram_budget, available)
+        made = on_devices(model, slots, devices, policy, poison, served, device_budget, rail, planned_files(model), memory)
+        return replace(made, warnings=warnings + made.warnings)
     one: Slots = _one(cast(Any, slots), "--slots")
     return _on_host(model, one, policy, poison, misses, ram_budget, _one(rail, "--rail"), available)
+
+
+def _has_slots(slots: Slots | Sequence[Slots]) -> bool:
+    return any(one != 0 for one in (slots if isinstance(slots, list | tuple) else [slots]))
 
 
 def _on_host(
