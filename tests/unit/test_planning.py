@@ -214,6 +214,13 @@ def test_asked_for_too_much_is_scaled_down_and_never_fatal(moe: model.Model, ask
     assert {group.slots for group in found.made.groups} == {4 if asked == 4 else 10}
 
 
+def test_slots_and_the_tails_behind_them_fit_to_the_byte(moe: model.Model) -> None:
+    slab = sum(one.slab_bytes for one in moe.layers[0])
+    exactly = 6000 + 4 * TAILS + 40 * slab
+    for free, n in ((exactly, 10), (exactly - 1, 9)):
+        assert {group.slots for group in decide(given(moe, gpu(free=free))).made.groups} == {n}
+
+
 def test_the_plan_file_is_one_that_the_core_takes(moe: model.Model) -> None:
     made = decide(given(moe, gpu(), slots=[8])).made
     text = plan.to_text(made)
@@ -235,6 +242,9 @@ def test_a_model_larger_than_memory_has_slots_in_ram(moe: model.Model, monkeypat
     (terms,) = found.terms
     assert (terms.name, terms.weights, terms.kv, terms.compute, terms.rail) == ("CPU", 3000, 2000, 1000, budget.MIN_RAIL)
     assert terms.budget == moe.expert_bytes // 2
+    assert found.outlook.plain
+    assert found.outlook.plain.hit_rate == 0.916  # its page cache has the same bytes: half the experts
+    assert found.outlook.break_even_hit_rate is None
     slots = [group.slots for group in found.made.groups]
     assert budget.needed(group_slabs(found.made.groups), slots) <= terms.budget
     assert budget.needed(group_slabs(found.made.groups), [n + 1 for n in slots]) > terms.budget
