@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SOURCES := pyproject.toml CMakeLists.txt $(shell find core src -type f -not -name '*.so' -not -path '*/__pycache__/*')
 
-.PHONY: demo test lint core programs bench clean
+.PHONY: demo test lint core programs storm bench clean
 
 demo: .venv/.slotpool
 	.venv/bin/slotpool demo
@@ -24,6 +24,10 @@ core:
 # llama.cpp's own programs, for tests/exec: built once into the user's cache; make programs PRESET=dynamic or tsan for others
 programs: .venv/.test
 	.venv/bin/python scripts/programs.py --preset $(or $(PRESET),release)
+
+# 100,000 evictions under each sanitizer; ThreadSanitizer wants an engine of its own: make programs PRESET=tsan
+storm: .venv/.test
+	.venv/bin/python -m tests.storm
 
 bench: .venv/.test
 	.venv/bin/python -m benchmarks

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import bookkeeping, cgroup, decode_resident, disk_resident, disk_tier, prompt_bypass, record, simulate
+from benchmarks import (
+    bookkeeping,
+    cgroup,
+    decode_resident,
+    device_grid,
+    disk_resident,
+    disk_tier,
+    prompt_bypass,
+    prompt_guard_device,
+    record,
+    rpc_wire,
+    simulate,
+)
 
 ALL = {
     "bookkeeping": bookkeeping,
     "decode_resident": decode_resident,
     "prompt_bypass": prompt_bypass,
+    "prompt_guard_device": prompt_guard_device,
     "disk_resident": disk_resident,
     "disk_tier": disk_tier,
     "simulate": simulate,
+    "rpc_wire": rpc_wire,
+    "device_grid": device_grid,
 }
 
 for name in sys.argv[1:] or ALL:

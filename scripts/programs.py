@@ -55,10 +55,12 @@ PRESETS = {
         ("-DCMAKE_BUILD_TYPE=Release", *_SHARED, "-DGGML_BACKEND_DL=ON", "-DGGML_NATIVE=OFF"),
         ("ggml-cpu", "llama-completion", "llama-server"),
     ),
-    # ThreadSanitizer does not know OpenMP's barriers and would report every one of them
+    # for tests/storm: libraries alone. ThreadSanitizer does not know OpenMP's barriers and would report every one of them
     "tsan": Preset(
         (
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG",
+            "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -DNDEBUG",
             *_SHARED,
             "-DGGML_OPENMP=OFF",
             "-DGGML_SANITIZE_THREAD=ON",
@@ -66,7 +68,7 @@ PRESETS = {
             "-DCMAKE_SHARED_LINKER_FLAGS=-fsanitize=thread",
             "-DCMAKE_EXE_LINKER_FLAGS=-fsanitize=thread",
         ),
-        ("llama", "ggml-rpc"),
+        ("ggml", "ggml-cpu", "llama"),
     ),
 }
 

@@ -93,6 +93,7 @@ std::string size(std::uint64_t bytes) {
 std::uint64_t slot_bytes(const Session &session) {
     std::uint64_t bytes = 0;
     for (std::size_t group = 0; group < session.plan.groups.size(); group++) {
+        if (!session.off_reason(static_cast<int>(group)).empty()) continue;
         const auto slots = static_cast<std::uint64_t>(session.slots_of(static_cast<int>(group)));
         for (int tensor : session.plan.groups[group].tensors) bytes += slots * session.plan.tensors[static_cast<std::size_t>(tensor)].slab_bytes;
     }

@@ -50,7 +50,9 @@ bool supports_op(abi::Device *device, const abi::Tensor *op) {
 
 bool supports_buft(abi::Device *device, abi::BufferType *type) {
     abi::Device *pooled = of(device)->pooled();
-    return pooled != nullptr && (is_store_type(type) || registry_api().dev_supports_buft(pooled, type));
+    // of a device that ggml does not know nothing is ever asked, but a scheduler insists that a backend can use its own buffer type
+    if (pooled == nullptr) return type == of(device)->buffer_type();
+    return is_store_type(type) || registry_api().dev_supports_buft(pooled, type);
 }
 
 abi::DeviceTable device_table() {

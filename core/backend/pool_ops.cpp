@@ -60,19 +60,37 @@ std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
     if (found == "CPU") stored.session->switch_off(stored.planned->group, "its layer lives on the CPU");
     if (device != nullptr && device->slots == 0) stored.session->switch_off(stored.planned->group, "0 slots asked for on " + found);
     if (!found.empty() && found != "CPU" && device == nullptr) {
-        stored.session->switch_off(stored.planned->group, "its layer lives on " + found + ", which has no slots in the plan");
+        stored.session->switch_off(stored.planned->group, "its layer lives on " + found + ", where no slots are planned");
     }
     return found;
 }
 
-bool fits_slots(const StoredTensor &stored, const abi::Tensor *op) {
-    if (stored.is_on_disk()) return true;  // nobody else can read it: every shape
-    const abi::Tensor *ids = op->src[2];
+bool fits_slots(const StoredTensor &stored, std::int64_t n_rows) {
     const PlannedGroup &group = stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)];
-    return std::min<std::int64_t>(ids->ne[0] * ids->ne[1], group.n_expert) <= stored.session->slots_of(stored.planned->group);
+    return std::min<std::int64_t>(n_rows, group.n_expert) <= stored.session->slots_of(stored.planned->group);
+}
+
+// A prompt without outputs leaves its last layer no rows. There is nothing to serve, and a scheduler whose reserved graphs had nothing for us
+// has no memory of ours for it either: not even for no rows.
+bool is_served(const StoredTensor &stored, const abi::Tensor *op) {
+    if (stored.is_on_disk()) return true;  // nobody else can read it: every shape
+    const std::int64_t n_rows = op->src[2]->ne[0] * op->src[2]->ne[1];
+    return n_rows > 0 && fits_slots(stored, n_rows);
 }
 
 bool is_on_disk(const abi::Tensor *weight) { return weight != nullptr && weight->buffer != nullptr && weight->buffer->buft == disk_buffer_type(); }
+
+bool is_in_store(const abi::Tensor *weight) { return weight != nullptr && weight->buffer != nullptr && is_store_type(weight->buffer->buft); }
+
+// The expert matmul that `at` is made from by elementwise nodes and views alone, through their first operands; nullptr when there is none.
+const abi::Tensor *matmul_behind(const abi::Tensor *at) {
+    for (int hops = 0; at != nullptr && hops < kMaxHops; hops++, at = at->src[0]) {
+        const Kind kind = kind_of(at->op);
+        if (kind == Kind::matmul) return at;
+        if (kind != Kind::view && kind != Kind::elementwise) return nullptr;
+    }
+    return nullptr;
+}
 
 bool is_last_of_layer(const StoredTensor &stored) { return stored.planned->role.rfind("down", 0) == 0; }
 
@@ -87,10 +105,18 @@ void note_lookup(const abi::Tensor *op) {
     facts.n_tokens = op->ne[1];
 }
 
+// What has no rows follows its ubatch.
 void note_matmul(const abi::Tensor *op, const StoredTensor &stored, bool is_taken) {
     GraphFacts &facts = asked_graph().asking();
+    const abi::Tensor *ids = op->src[2];
+    const auto tensor = static_cast<std::size_t>(stored.planned - stored.session->plan.tensors.data());
+    if (facts.is_of_another_graph(stored.session, tensor, op, ids->ne[1])) facts = {};
+    if (facts.session != stored.session) facts.matmuls.assign(stored.session->plan.tensors.size(), {});
+    facts.matmuls[tensor] = {op, ids->ne[1]};
+    facts.n_tokens = std::max(facts.n_tokens, ids->ne[1]);
     if (is_taken) facts.taken.push_back(op);
-    facts.answer(stored.session, stored.session->plan.groups.size(), static_cast<std::size_t>(stored.planned->group), !is_taken);
+    const bool is_refused = ids->ne[1] > 0 ? !is_taken : !fits_slots(stored, ids->ne[0] * facts.n_tokens);
+    facts.answer(stored.session, stored.session->plan.groups.size(), static_cast<std::size_t>(stored.planned->group), is_refused && !is_taken);
 }
 
 // One question of the scheduler to one pool device.
@@ -117,31 +143,31 @@ class Question {
 
    private:
     bool is_ours(const StoredTensor *stored, const abi::Tensor *matmul) const {
-        return stored != nullptr && home_of(*stored, matmul) == device_.pooled_name() && fits_slots(*stored, matmul);
+        return stored != nullptr && home_of(*stored, matmul) == device_.pooled_name() && is_served(*stored, matmul);
     }
 
     bool matmul() const {
         const StoredTensor *stored = stored_weight(op_);
-        if (stored == nullptr) return is_on_disk(op_->src[0]);  // an adapter's tensor lies in the buffer type of the weight it adapts
+        if (stored == nullptr) return adapter();
         if (home_of(*stored, op_) != device_.pooled_name()) return false;
-        note_matmul(op_, *stored, fits_slots(*stored, op_));
-        return fits_slots(*stored, op_);
+        note_matmul(op_, *stored, is_served(*stored, op_));
+        return is_served(*stored, op_);
+    }
+
+    // An adapter's tensor lies in the buffer type of the weight it adapts. One on the layer's last weight reads what its rows are made from.
+    bool adapter() const {
+        const abi::Tensor *matmul = is_in_store(op_->src[0]) ? matmul_behind(op_->src[1]) : nullptr;
+        const StoredTensor *read = matmul == nullptr ? nullptr : stored_weight(matmul);
+        if (read != nullptr) read->session->set_read_between(read->planned->group);
+        return is_on_disk(op_->src[0]);
     }
 
     // True for an elementwise node whose first operand comes from an expert matmul of ours that is not the layer's last:
     // taking these keeps a layer's gate, up, activation and down in one split. A bias that goes with its experts is added here too.
     bool is_between_matmuls() const {
-        const abi::Tensor *at = op_->src[0];
-        for (int hops = 0; at != nullptr && hops < kMaxHops; hops++) {
-            const Kind kind = kind_of(at->op);
-            if (kind == Kind::matmul) {
-                const StoredTensor *stored = stored_weight(at);
-                return is_ours(stored, at) && (!is_last_of_layer(*stored) || stored_bias(op_->src[1]) != nullptr);
-            }
-            if (kind == Kind::other || kind == Kind::none || kind == Kind::lookup) return false;
-            at = at->src[0];
-        }
-        return false;
+        const abi::Tensor *matmul = matmul_behind(op_->src[0]);
+        const StoredTensor *stored = matmul == nullptr ? nullptr : stored_weight(matmul);
+        return stored != nullptr && is_ours(stored, matmul) && (!is_last_of_layer(*stored) || stored_bias(op_->src[1]) != nullptr);
     }
 
     PoolDevice &device_;

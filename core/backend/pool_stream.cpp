@@ -7,16 +7,35 @@
 #include <new>
 #include <vector>
 
+#include "backend/engine_streams.h"
 #include "backend/registry.h"
 #include "store/store_buffer.h"
 
 namespace slotpool {
 namespace {
 
+// What stands for a llama context while one of its streams lives. llama.cpp makes a stream on every pool device for each of its contexts, one
+// after the other on one thread: a device that comes again begins the next context.
+std::shared_ptr<const void> llama_context_of(const PoolDevice &device) {
+    static thread_local std::vector<const PoolDevice *> seen;
+    static thread_local std::weak_ptr<const void> last;
+    std::shared_ptr<const void> found = last.lock();
+    if (!found || std::find(seen.begin(), seen.end(), &device) != seen.end()) {
+        found = std::make_shared<const char>('\0');
+        last = found;
+        seen.clear();
+    }
+    seen.push_back(&device);
+    return found;
+}
+
 // A context may learn its session from its first expert matmul, and only then is known how its misses are served.
 class PoolStream {
    public:
-    explicit PoolStream(PoolDevice &device) : device_(device), context_(device.pooled_name()) {}
+    explicit PoolStream(PoolDevice &device)
+        : device_(device),
+          context_(device.pooled_name(), llama_context_of(device)),
+          stream_beside_(device.is_cpu() ? 0 : engine_streams::made_last(device.pooled())) {}
 
     Context &context() { return context_; }
     Dispatch *dispatch() { return dispatch_.get(); }
@@ -25,6 +44,9 @@ class PoolStream {
         if (!is_ready(graph)) return abi::Status::failed;
         return dispatch_->compute(graph);
     }
+
+    // Nothing of ours computes behind compute(): what may is the context's other stream on the device.
+    void synchronize() const { engine_streams::synchronize(stream_beside_); }
 
     void fail(const std::string &what) {
         set_last_error(what);
@@ -63,6 +85,7 @@ class PoolStream {
 
     PoolDevice &device_;
     Context context_;
+    std::uint64_t stream_beside_;
     std::unique_ptr<Dispatch> dispatch_;
     int n_threads_ = 0;
     abi::AbortCallback abort_ = nullptr;
@@ -96,6 +119,10 @@ void backend_free(abi::Backend *backend) {
     delete backend;
 }
 
+// The scheduler asks for it before it copies an input of a split, and for nothing else where there is one. A layer's other operands may
+// still be computed by the device then.
+void backend_synchronize(abi::Backend *backend) { of(backend)->synchronize(); }
+
 // ggml is C: no exception may leave through it
 abi::Status backend_graph_compute(abi::Backend *backend, abi::Graph *graph) {
     try {
@@ -123,6 +150,7 @@ abi::Backend *make_pool_stream(PoolDevice &device) {
     abi::BackendTable table{};
     table.get_name = backend_get_name;
     table.free = backend_free;
+    table.synchronize = backend_synchronize;
     table.graph_compute = backend_graph_compute;
     auto backend = std::make_unique<abi::Backend>(abi::Backend{pool_guid(), table, device.device(), stream.get()});
     const std::lock_guard<std::mutex> lock(streams().mutex);

@@ -4,13 +4,18 @@
 #include <utility>
 
 namespace slotpool {
+namespace {
+
+constexpr std::uint64_t kFirstUbatch = 2;  // once it has begun
+
+}  // namespace
 
 void Context::adopt(std::shared_ptr<Session> session) {
     session_ = std::move(session);
     counts_ = session_->add_context();
     refused_in_.assign(session_->plan.groups.size(), 0);
     for (std::size_t group = 0; group < std::min(waiting_.size(), refused_in_.size()); group++) {
-        if (!is_mine(group)) continue;
+        if (!is_mine(group) || !session_->may_have_pools(whole_)) continue;
         counts(group).refused.add(static_cast<std::uint64_t>(waiting_[group]));
         if (group < graph_of_ubatch_.is_refused.size() && graph_of_ubatch_.is_refused[group]) refused_in_[group] = ubatch_;
     }
@@ -39,9 +44,11 @@ void Context::begin_ubatch() {
     // a context has one model: a model's graph without our tensors is another context's, and ours is the one we had
     const bool is_ours = !session_ || facts.session == session_.get() || facts.token_embedding == nullptr;
     is_settled_ = !was_asked || !is_ours;
+    // a context builds a graph right before its first ubatch. A prompt that fits no slots begins it too, and no matmul of ours comes then
+    if (ubatch_ == kFirstUbatch && session_ && was_asked && facts.session == session_.get()) session_->claim_pools(whole_);
     if (!is_settled_) graph_before_ = std::exchange(graph_of_ubatch_, {});
     // a graph without tokens (a shift of the KV cache) refuses nothing
-    if (!is_settled_ && facts.token_embedding != nullptr) graph_of_ubatch_ = facts;
+    if (!is_settled_ && (facts.token_embedding != nullptr || facts.session != nullptr)) graph_of_ubatch_ = facts;
     count_refusals(1);
 }
 
@@ -57,6 +64,7 @@ void Context::settle(const abi::Tensor *node) {
 
 // Of a context that has no session yet the refusals wait in `waiting_` until its first expert matmul says whose it is.
 void Context::count_refusals(int times) {
+    if (session_ && !session_->may_have_pools(whole_)) return;
     const std::vector<bool> &refused = graph_of_ubatch_.is_refused;
     if (!session_) waiting_.resize(std::max(waiting_.size(), refused.size()), 0);
     for (std::size_t group = 0; group < refused.size(); group++) {

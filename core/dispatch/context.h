@@ -14,13 +14,17 @@ namespace slotpool {
 
 class Context {
    public:
-    explicit Context(std::string device) : device_(std::move(device)) {}
+    // `whole` stands for the llama context: all of its parts, one for each pool device, have the same.
+    Context(std::string device, std::shared_ptr<const void> whole) : device_(std::move(device)), whole_(std::move(whole)) {}
 
     // From now on this context belongs to `session`; a session's second model or another session is not pooled here.
     void adopt(std::shared_ptr<Session> session);
+    const std::string &device() const { return device_; }
     const std::shared_ptr<Session> &session() const { return session_; }
     // The session is the context's own, and what lies on disk is what was loaded. When not, the session knows why.
     bool may_serve(const StoredTensor &stored);
+    // Of a plan for the first context only: it is this one, which computes now. The others compute from the store, and count nothing.
+    bool has_pools() const { return session_ != nullptr && session_->claim_pools(whole_); }
     GroupCounts &counts(std::size_t group) { return counts_->groups[group]; }
 
     // An ubatch of the context begins, on the graph that was built last or on the one before.
@@ -40,6 +44,7 @@ class Context {
     void count_refusals(int times);
 
     std::string device_;  // ggml's name
+    std::shared_ptr<const void> whole_;
     std::shared_ptr<Session> session_;
     std::shared_ptr<ContextCounts> counts_;
     std::vector<std::uint64_t> refused_in_;  // by group: the last ubatch counted as refused

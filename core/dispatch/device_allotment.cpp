@@ -15,14 +15,14 @@ std::uint64_t less(std::uint64_t from, std::uint64_t taken) { return from > take
 
 }  // namespace
 
-DeviceRoom device_room(const abi::Api &api, abi::Device *device, const PlannedDevice *planned) {
+DeviceRoom device_room(const abi::Api &api, abi::Device *device, const PlannedDevice *planned, std::uint64_t taken) {
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
     api.dev_memory(device, &free_bytes, &total_bytes);
     DeviceRoom room{free_bytes, 0, kUnknown};
     if (planned != nullptr) room.rail = planned->is_rail_auto ? kDefaultRail : planned->rail;
     if (total_bytes > 0 && planned != nullptr) room.budget = less(room.free, room.rail);
-    if (planned != nullptr && !planned->is_budget_auto) room.budget = std::min(room.budget, planned->budget);
+    if (planned != nullptr && !planned->is_budget_auto) room.budget = std::min(room.budget, less(planned->budget, taken));
     return room;
 }
 

@@ -13,10 +13,11 @@ namespace slotpool {
 struct DeviceRoom {
     std::uint64_t free = 0;
     std::uint64_t rail = 0;
-    std::uint64_t budget = 0;  // for slots; all bits set: the device does not say how much it has
+    std::uint64_t budget = 0;  // for slots of one more context; all bits set: the device does not say how much it has
 };
 
-DeviceRoom device_room(const abi::Api &api, abi::Device *device, const PlannedDevice *planned);
+// `taken`: what the session's other contexts have there; they live on the same budget.
+DeviceRoom device_room(const abi::Api &api, abi::Device *device, const PlannedDevice *planned, std::uint64_t taken);
 
 // Slots by group, 0 for groups of other devices: all pools of the device are scaled down evenly to what `bytes` hold, however few that
 // leaves to each.

@@ -38,11 +38,11 @@ DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
     : engine_(engine),
       api_(engine.api),
       context_(context),
+      uploader_(std::make_unique<Uploader>(api_)),
       backend_(api_.dev_init(engine.device, nullptr)),
       host_(api_),
       graph_(api_, backend_),
-      copies_(api_, engine.device),
-      uploader_(std::make_unique<Uploader>(api_)) {}
+      copies_(api_, engine.device) {}
 
 DeviceDispatch::~DeviceDispatch() {
     pools_.clear();
@@ -211,6 +211,10 @@ void DeviceDispatch::note_host_ns(const ExpertChain &chain, DevicePool &pool, st
 abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &pool) {
     abi::Tensor *ids = slot_ids_on_device(*chain.ids(), pool.slot_ids());
     if (ids == nullptr) return fail("Expected memory for " + std::to_string(pool.slot_ids().size()) + " slot ids on the device, found none");
+    // the chain as a whole, as a model builds it: what a device fuses it computes with the same kernels as without us
+    for (const ChainNode &node : chain.nodes) {
+        if (node.stored != nullptr) pool.wait(static_cast<std::size_t>(pool.index_of(*node.stored)));
+    }
     for (const ChainNode &node : chain.nodes) {
         if (node.is_view) continue;
         if (node.stored == nullptr) {
@@ -218,10 +222,6 @@ abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &p
             continue;
         }
         const auto index = static_cast<std::size_t>(pool.index_of(*node.stored));
-        if (pool.is_waiting(index)) {
-            if (const abi::Status status = graph_.start(); status != abi::Status::success) return status;
-            pool.wait(index);
-        }
         abi::Tensor &matmul = graph_.add(*node.node);
         matmul.src[0] = pool.slot_tensor(index);
         matmul.src[2] = ids;
@@ -285,7 +285,7 @@ abi::Status DeviceDispatch::fail(const std::string &error) {
 // ---- pools ----
 
 DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
-    if (!context_.may_serve(stored)) return nullptr;
+    if (!context_.may_serve(stored) || !context_.has_pools()) return nullptr;
     if (!has_pools_) make_pools();
     const auto group = static_cast<std::size_t>(stored.planned->group);
     // another model may have taken the place of the one that the pool was filled from
@@ -296,32 +296,46 @@ DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
 // All pools of the device at once, at the first compute: everything else that wants its memory is there by then, slot ids included.
 void DeviceDispatch::make_pools() {
     Session &session = *context_.session();
-    has_pools_ = true;
     pools_.resize(session.plan.groups.size());
     has_room_for_ids(kLeastIds);
     const bool is_cpu = api_.dev_type(engine_.device) == abi::DeviceType::cpu;
     const std::string name = is_cpu ? "CPU" : api_.dev_name(engine_.device);
     const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(name);
-    const DeviceRoom room = device_room(api_, engine_.device, planned);
     page_device_ = session.page.find_device(name);
-    if (page_device_ >= 0) session.page.set_device(page_device_, room.budget, room.free);
+    const std::uint64_t taken = page_device_ >= 0 ? session.page.device(page_device_).taken.get() : 0;
+    const DeviceRoom room = device_room(api_, engine_.device, planned, taken);
+    if (page_device_ >= 0) session.page.set_device(page_device_, room.budget + std::min(taken, ~room.budget), room.free);
     const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
-    for (std::size_t group = 0; group < slots.size(); group++) {
+    has_pools_ = !is_warm_up_too_large(name, slots);
+    for (std::size_t group = 0; has_pools_ && group < slots.size(); group++) {
         const auto number = static_cast<int>(group);
         if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
-        std::string reason = why_too_few(session.plan.groups[group], slots[group], name);
-        if (reason.empty() && make_pool(group, slots[group], reason)) continue;
-        session.switch_off(number, reason);
-        session.set_slots(number, 0);  // graphs that are built from now on take the stock path
+        std::string reason = why_too_few(session.plan.groups[group], slots[group], room);
+        if (reason.empty()) make_pool(group, slots[group], reason);
+        // Its slots stay planned: graphs of other shapes than were reserved would want more of a memory that has none left. An earlier context
+        // may have had less room, or more.
+        if (reason.empty() || !session.had_slots(number)) session.switch_off(number, reason);
     }
 }
 
-// A pool that one token does not fit into serves nothing.
-std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const std::string &name) const {
-    const auto n_used = static_cast<int>(std::min<std::int64_t>(routing_.n_used, group.n_expert));
-    if (n_slots >= n_used) return {};
-    return "Expected room for " + std::to_string(n_used) + " slots, which one token uses, on " + name + ", found room for " +
-           std::to_string(n_slots) + ". Try a larger --device-budget, or a smaller --rail";
+// An engine that warms up asks for every expert of a layer. That says nothing of what a token uses: the pools wait for one that does.
+bool DeviceDispatch::is_warm_up_too_large(const std::string &name, const std::vector<int> &slots) const {
+    const Session &session = *context_.session();
+    bool is_too_large = false;
+    for (std::size_t group = 0; group < slots.size(); group++) {
+        const auto number = static_cast<int>(group);
+        if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
+        if (session.plan.groups[group].n_expert > routing_.n_used) return false;
+        is_too_large = is_too_large || slots[group] < session.plan.groups[group].n_expert;
+    }
+    return is_too_large;
+}
+
+// A pool that one token does not fit into serves nothing. Empty: it fits.
+std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const DeviceRoom &room) const {
+    if (n_slots >= std::min<std::int64_t>(routing_.n_used, group.n_expert)) return {};
+    return context_.device() + " has room for " + std::to_string(n_slots) + " slots, a token uses " + std::to_string(routing_.n_used) + " (" +
+           std::to_string(room.budget >> 20) + " MiB are for slots, " + std::to_string(room.free >> 20) + " MiB are free)";
 }
 
 bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {

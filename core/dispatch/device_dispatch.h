@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dispatch/device_allotment.h"
 #include "dispatch/device_graph.h"
 #include "dispatch/device_pool.h"
 #include "dispatch/dispatch.h"
@@ -47,7 +48,8 @@ class DeviceDispatch final : public Dispatch {
     MissPlan plan_misses(const DevicePool &pool) const;
     DevicePool *device_pool(const StoredTensor &stored);
     void make_pools();
-    std::string why_too_few(const PlannedGroup &group, int n_slots, const std::string &name) const;
+    bool is_warm_up_too_large(const std::string &name, const std::vector<int> &slots) const;
+    std::string why_too_few(const PlannedGroup &group, int n_slots, const DeviceRoom &room) const;
     bool make_pool(std::size_t group, int n_slots, std::string &error);
     bool has_room_for_ids(std::size_t bytes);
     abi::Tensor *slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids);
@@ -55,11 +57,11 @@ class DeviceDispatch final : public Dispatch {
     const Engine engine_;
     const abi::Api &api_;
     Context &context_;
+    std::unique_ptr<Uploader> uploader_;  // first: where no thread can be started, there is nothing to give back yet
     abi::Backend *backend_;
     HostFfn host_;
     DeviceGraph graph_;
     DeviceCopies copies_;
-    std::unique_ptr<Uploader> uploader_;
     std::vector<std::unique_ptr<DevicePool>> pools_;  // by group
     bool has_pools_ = false;
     int page_device_ = -1;     // of the session's page

@@ -94,10 +94,6 @@ void DevicePool::settle() {
     publish_arrived();
 }
 
-bool DevicePool::is_waiting(std::size_t index) const {
-    return std::any_of(copied_.begin(), copied_.end(), [&](int slot) { return !upload(slot, index).is_done.load(std::memory_order_acquire); });
-}
-
 void DevicePool::wait(std::size_t index) {
     for (const int slot : copied_) uploader_.wait(upload(slot, index));
 }

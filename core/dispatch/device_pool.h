@@ -55,7 +55,6 @@ class DevicePool {
     bool has_device_rows() const { return n_device_rows_ > 0; }
     const EventRows &host_rows() const { return host_rows_; }
     // Waits for the copies of tensor `index` that this event uses.
-    bool is_waiting(std::size_t index) const;
     void wait(std::size_t index);
     // The slot of every row; rows of the host have slots that no other row of their token has, and nobody copies into.
     const std::vector<std::int32_t> &slot_ids() const { return slot_ids_; }

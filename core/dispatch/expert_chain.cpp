@@ -26,7 +26,7 @@ class ChainFinder {
         for (int i = begin; i < n_nodes && take(api_.graph_node(graph_, i)); i++) {
         }
         while (chain_.nodes.back().is_view) chain_.nodes.pop_back();  // of the result, for whoever comes next
-        chain_.is_whole = has_every_tensor() && has_one_result();
+        chain_.is_whole = has_every_tensor() && has_one_result() && !is_read_between();
         if (!chain_.is_whole) chain_.nodes.resize(1);
         return std::move(chain_);
     }
@@ -58,6 +58,9 @@ class ChainFinder {
         const auto n_matmuls = std::count_if(chain_.nodes.begin(), chain_.nodes.end(), [](const ChainNode &one) { return one.stored != nullptr; });
         return static_cast<std::size_t>(n_matmuls) == first.session->tensors_of(first.planned->group).size();
     }
+
+    // the reader is in another split: nothing of this one tells
+    bool is_read_between() const { return chain_.first().session->is_read_between(chain_.first().planned->group); }
 
     // every node but the last is used by a later one, and nobody else looks at it
     bool has_one_result() const {

@@ -14,8 +14,21 @@ struct GraphFacts {
     const Session *session = nullptr;       // whose stored tensors are in it
     const void *token_embedding = nullptr;  // the node that a graph begins with: another one is another graph
     std::vector<const void *> taken;        // the expert matmuls that fitted; compared, never followed
-    std::int64_t n_tokens = 0;              // of the ubatch, from the token embedding; 0: unknown
+    std::int64_t n_tokens = 0;              // of the ubatch: the most that a node of it has; 0: unknown
     std::vector<bool> is_refused;           // by group of the session
+
+    // The matmul of a planned tensor, by the tensor's number: asked about as another node, or with other tokens, it is another graph's. A
+    // scheduler that offloads nothing does not ask every device about the token embedding.
+    struct Matmul {
+        const void *node = nullptr;  // compared, never followed
+        std::int64_t n_tokens = 0;
+    };
+    std::vector<Matmul> matmuls;
+
+    bool is_of_another_graph(const Session *asked, std::size_t tensor, const void *node, std::int64_t tokens) const {
+        if (session != asked || tensor >= matmuls.size() || matmuls[tensor].node == nullptr) return false;
+        return matmuls[tensor].node != node || matmuls[tensor].n_tokens != tokens;
+    }
 
     void answer(const Session *asked, std::size_t n_groups, std::size_t group, bool refused) {
         if (session != asked) is_refused.assign(n_groups, false);

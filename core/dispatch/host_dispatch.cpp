@@ -130,7 +130,7 @@ abi::Status HostDispatch::fail(LayerPool &pool, const std::string &error) {
 }
 
 LayerPool *HostDispatch::layer_pool(const StoredTensor &stored) {
-    if (!context_.may_serve(stored)) return nullptr;
+    if (!context_.may_serve(stored) || !context_.has_pools()) return nullptr;
     prepare();
     const auto group = static_cast<std::size_t>(stored.planned->group);
     // another model may have taken the place of the one that the pool was filled from

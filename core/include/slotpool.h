@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 6
+#define SLOTPOOL_INTERFACE 7
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);

@@ -88,6 +88,7 @@ class PlanReader {
         if (words[0] == "policy") return policy(words, line);
         if (words[0] == "poison") return poison(words, line);
         if (words[0] == "misses") return misses(words, line);
+        if (words[0] == "contexts") return contexts(words, line);
         if (words[0] == "device") return device(words);
         if (words[0] == "memory") return memory(words);
         if (words[0] == "file") return file(words, line);
@@ -96,7 +97,7 @@ class PlanReader {
         if (words[0] == "bias") return bias(words, line);
         if (words[0] == "off") return off(words, line);
         if (words[0] == "report") return report(words, line);
-        return fail("a statement (policy, poison, misses, device, memory, file, group, tensor, bias, off, report)", quoted(words[0]));
+        return fail("a statement (policy, poison, misses, contexts, device, memory, file, group, tensor, bias, off, report)", quoted(words[0]));
     }
 
     bool header(const Words &words, const std::string &line) {
@@ -132,6 +133,12 @@ class PlanReader {
         }
         plan_.misses = static_cast<Misses>(mode - kModes.begin());
         plan_.is_settled = has_way && words[2] == "settled";
+        return true;
+    }
+
+    bool contexts(const Words &words, const std::string &line) {
+        if (words.size() != 2 || (words[1] != "all" && words[1] != "first")) return fail("contexts all or contexts first", quoted(line));
+        plan_.only_first_context = words[1] == "first";
         return true;
     }
 

@@ -7,6 +7,7 @@
 //   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736
 //   bias blk.0.ffn_gate_exps.bias         of an expert tensor of the group, [n, n_expert]: goes with it where it lies and where it is added
 //   off blk.9.ffn_gate_exps.weight REASON WORDS
+//   contexts all                          all | first: which contexts of the model have pools; first: the first that computes, while it lives
 //   report path=/tmp/some folder/report   where to leave what the pool did (core/backend/exit_report.h); the path is the rest of the line
 //
 // Where experts stay on disk, the files come first, memory has a line, and every tensor says where its experts lie:
@@ -95,6 +96,7 @@ struct Plan {
     bool poison = false;
     Misses misses = Misses::copy;
     bool is_settled = false;
+    bool only_first_context = false;  // of experts in host memory: what lies on disk nobody else could read for the others
     PlannedMemory memory;
     std::vector<PlannedDevice> devices;
     std::vector<PlannedFile> files;

@@ -22,6 +22,7 @@ Session::Session(Plan made, int number)
       page(plan, number),
       off_reasons_(plan.groups.size()),
       slots_(plan.groups.size(), -1),
+      is_read_between_(plan.groups.size(), false),
       misfits_(plan.tensors.size()),
       was_stored_(plan.tensors.size()) {
     for (const PlannedGroup &group : plan.groups) {
@@ -133,6 +134,24 @@ void Session::end_context(ContextCounts *context) {
     ended_.push_back(context);
 }
 
+bool Session::is_first(const std::shared_ptr<const void> &llama_context) const {
+    if (!plan.only_first_context || plan.reads_files()) return true;
+    const auto first = first_context_.lock();
+    return first == nullptr || first == llama_context;
+}
+
+bool Session::may_have_pools(const std::shared_ptr<const void> &llama_context) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return is_first(llama_context);
+}
+
+bool Session::claim_pools(const std::shared_ptr<const void> &llama_context) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!is_first(llama_context)) return false;
+    first_context_ = llama_context;
+    return true;
+}
+
 std::string Session::off_reason(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!off_reasons_[static_cast<std::size_t>(group)].empty()) return off_reasons_[static_cast<std::size_t>(group)];
@@ -150,6 +169,16 @@ void Session::switch_off(int group, const std::string &reason) {
     page.set_off_reason(group, reason);
 }
 
+void Session::set_read_between(int group) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_read_between_[static_cast<std::size_t>(group)] = true;
+}
+
+bool Session::is_read_between(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return is_read_between_[static_cast<std::size_t>(group)];
+}
+
 int Session::slots_of(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const int slots = slots_[static_cast<std::size_t>(group)];
@@ -157,6 +186,11 @@ int Session::slots_of(int group) const {
     const int planned = plan.groups[static_cast<std::size_t>(group)].slots;
     const PlannedDevice *device = plan.find_device(devices_[static_cast<std::size_t>(group)]);
     return device == nullptr ? planned : std::min(planned, device->slots);
+}
+
+bool Session::had_slots(int group) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return slots_[static_cast<std::size_t>(group)] > 0;
 }
 
 void Session::set_slots(const std::vector<int> &slots) {

@@ -67,6 +67,12 @@ class Session : public std::enable_shared_from_this<Session> {
     // The counters of one more context. When that is gone another may go on with them: only sums are ever read.
     std::shared_ptr<ContextCounts> add_context();
 
+    // Whether a llama context may have pools, of a plan for the first context only: nobody else has computed that still lives. Contexts are
+    // compared, never followed.
+    bool may_have_pools(const std::shared_ptr<const void> &llama_context) const;
+    // The same of a context that computes: from now on the pools are its own, until it is gone.
+    bool claim_pools(const std::shared_ptr<const void> &llama_context);
+
     // Sums over contexts; locks, so not for the computing thread's use.
     template <class Visit>
     void each_context(Visit visit) const {
@@ -80,8 +86,12 @@ class Session : public std::enable_shared_from_this<Session> {
     // ggml's name of the device that has the group's slots; empty where the plan says auto and nobody has found it yet.
     std::string device_of(int group) const;
     void set_device(int group, const std::string &device);
+    // An adapter computes from what stands between a group's matmuls: every row of it must exist where its node has it, from now on.
+    void set_read_between(int group);
+    bool is_read_between(int group) const;
     // The slots that a group really got, in the context that got the most of them; before any did, as planned.
     int slots_of(int group) const;
+    bool had_slots(int group) const;  // in some context
     void set_slots(const std::vector<int> &slots);
     void set_slots(int group, int slots);
     // What will be taken before the slots are, over the plan's own number. Bytes.
@@ -105,16 +115,19 @@ class Session : public std::enable_shared_from_this<Session> {
 
    private:
     bool fits(const abi::Tensor &weight, const PlannedTensor &planned);
+    bool is_first(const std::shared_ptr<const void> &llama_context) const;  // under the lock
     std::size_t index_of(const PlannedTensor &planned) const;
     void end_context(ContextCounts *context);
 
     mutable std::mutex mutex_;
     std::vector<std::shared_ptr<StoredTensor>> tensors_;
     std::vector<std::unique_ptr<ContextCounts>> contexts_;
-    std::vector<ContextCounts *> ended_;    // of contexts_, those whose context is gone
+    std::vector<ContextCounts *> ended_;  // of contexts_, those whose context is gone
+    std::weak_ptr<const void> first_context_;
     std::vector<std::string> off_reasons_;  // by group
     std::vector<std::string> devices_;      // by group
     std::vector<int> slots_;                // by group
+    std::vector<bool> is_read_between_;     // by group
     std::vector<std::string> misfits_;      // by planned tensor: how the one that was offered differs
     std::vector<bool> was_stored_;          // by planned tensor
     std::uint64_t reserve_ = 0;

@@ -34,6 +34,7 @@ class Arch:
     gate: str = "always"  # "optional", "never"
     can_fuse: bool = False
     can_lead_dense: bool = False
+    can_draft: bool = False
     shared: tuple[int, ...] = (0,)  # numbers of shared experts it takes, its own choice first
     shared_kind: str = "gated"  # a key of ffn.SHARED
     scales: tuple[str, ...] = ()  # roles whose .scale reaches the graph
@@ -137,7 +138,9 @@ ARCHS: dict[str, Arch] = {
         keys=lambda spec: {"attention.sliding_window": spec.n_ctx // 2},
     ),
     "grovemoe": Arch("qk_norm", chunk_experts=True, keys=_grovemoe_keys),
-    "glm4moe": Arch("qk_norm", "post_attention_norm", can_lead_dense=True, shared=(1, 0), probs_bias=True, keys=_gating_keys),
+    "glm4moe": Arch(
+        "qk_norm", "post_attention_norm", can_lead_dense=True, can_draft=True, shared=(1, 0), probs_bias=True, keys=_gating_keys
+    ),
     "deepseek2": Arch("mla", can_fuse=True, can_lead_dense=True, shared=(1, 2), probs_bias=True, keys=_mla_keys),
     "mistral4": Arch("mla", can_fuse=True, can_lead_dense=True, shared=(1, 2), probs_bias=True, keys=_mla_keys),
     "cohere2moe": Arch(
@@ -205,6 +208,7 @@ def _misfits(spec: Spec, arch: Arch) -> list[tuple[bool, str]]:
         (spec.fused is not False and not arch.can_fuse, f"cannot fuse gate and up (these can: {able('can_fuse')})"),
         (not spec.gate and arch.gate == "always", "needs a gate; without one: llama, nemotron_h_moe"),
         (bool(spec.dense_lead) and not arch.can_lead_dense, f"has no leading dense layers (these have: {able('can_lead_dense')})"),
+        (spec.drafts and not arch.can_draft, f"has no layers that draft (these have: {able('can_draft')})"),
         (bool(spec.bias) and not arch.has_bias, f"has no expert biases (these have: {able('has_bias')})"),
         (bool(spec.scale) and not arch.scales, f"reads no expert scales (these do: {able('scales')})"),
         (spec.shared not in (None, *arch.shared), f"expected shared to be one of {arch.shared}, got {spec.shared}"),
@@ -251,6 +255,8 @@ def _optional_keys(spec: Spec, arch: Arch) -> Keys:
         keys["expert_feed_forward_length"] = spec.n_ff_exp
     if arch.can_lead_dense:
         keys["leading_dense_block_count"] = spec.dense_lead
+    if spec.drafts:
+        keys["nextn_predict_layers"] = 1
     if max(arch.shared):
         keys["expert_shared_count"] = shared_count(spec, arch)
     if shared_count(spec, arch):

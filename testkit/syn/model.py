@@ -26,6 +26,8 @@ def tensors_of(spec: Spec, router: Router | None = None) -> list[Tensor]:
             experts_ffn(layout)
         elif not layout.arch.interleaved:
             dense_ffn(layout)
+        if spec.drafts and layer == spec.n_layer - 1:
+            _drafting_head(layout)
     layout.layer = -1
     _output_side(layout)
     return layout.tensors
@@ -37,6 +39,14 @@ def _input_side(layout: Layout) -> None:
     layout.add("token_embd.weight", (spec.n_embd, spec.n_vocab), fmt, layout.router.embedding())
     if layout.arch.attention == "post_normed":
         layout.vector("rope_freqs.weight", spec.head_dim // 2)
+
+
+def _drafting_head(layout: Layout) -> None:
+    """What a layer that drafts reads beside the next token: the trunk's last state."""
+    n_embd = layout.spec.n_embd
+    layout.dense("nextn.eh_proj", 2 * n_embd, n_embd, writes_residual=True)
+    layout.vector("nextn.enorm.weight", n_embd)
+    layout.vector("nextn.hnorm.weight", n_embd)
 
 
 def _output_side(layout: Layout) -> None:

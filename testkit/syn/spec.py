@@ -41,6 +41,7 @@ class Spec:
     n_ctx: int = 512
     n_ff: int = 0  # width of dense FFNs, 0: 2 * n_ff_exp
     dense_lead: int = 0  # leading layers without experts
+    drafts: bool = False  # the last layer is no part of the trunk: it only drafts (NextN/MTP)
     shared: int | None = None  # shared experts
     gate: bool = True  # False: up and down only
     fused: bool | frozenset[int] = False

@@ -103,7 +103,7 @@ def test_slots_that_one_token_cannot_use_are_not_taken(
     run = lazy.call(small, path, plan_on(path, 16, misses=misses, budget=budget), SETUP, STEPS, ({},), (-1,))
     assert_same_bits(run.bits, oracle.logits(path, PLAIN, STEPS))
     assert [(group.generation + group.prompt).lookups for group in run.counts] == [0] * 4
-    expected = f"Expected room for 4 slots, which one token uses, on CHAOS0, found room for {n_slots}. Try a larger --device-budget"
+    expected = f"CHAOS0 has room for {n_slots} slots, a token uses 4 ("
     assert [reason.startswith(expected) for reason in run.off] == [True] * 4
     assert run.with_slots[0] == run.before[0] + IDS
 

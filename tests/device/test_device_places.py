@@ -231,3 +231,15 @@ def test_a_shift_of_the_cache_between_two_steps(misses: str, model_file: ModelFi
     with DeviceProcess({"devices": 2}) as fresh:
         plain = fresh.call(shifted, path, None, replace(SETUP, placed=(("exps", "CPU"),)), steps)
     assert_same_bits(devices.call(shifted, path, plan_on(path, 6, misses=misses), SETUP, steps), plain)
+
+
+@pytest.mark.parametrize("n_seq", [1, 16])
+@pytest.mark.parametrize("misses", MODES)
+def test_a_prompt_without_outputs_in_a_context_of_many_sequences(
+    misses: str, n_seq: int, model_file: ModelFile, oracle: Oracle, devices: DeviceProcess
+) -> None:
+    """Graphs reserved for many sequences have nothing for the pool; the last layer of such a prompt has no rows, and no memory either."""
+    path, setup = model_file(SPEC), replace(SETUP, n_ubatch=64, n_seq=n_seq)
+    steps: Steps = (Batch(tuple(range(1, 40)), outputs="none"), *steps_of((7,), (9,)))
+    run = check_on_devices(oracle, devices, path, plan_on(path, N_USED + 1, misses=misses), steps, setup)
+    assert [group.refused for group in run.counts] == [1] * len(run.counts)

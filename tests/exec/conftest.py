@@ -8,16 +8,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import slotpool
-from testkit import syn
+from testkit import chaos, syn
 from tests.abi.conftest import compile_cpp as compile_cpp
 from tests.abi.conftest import wheel as wheel
 
@@ -110,6 +112,52 @@ def programs() -> Path:
     if found is None:
         pytest.skip(f"llama.cpp's own programs are not built yet: {made.COMMAND}")
     return Path(found)
+
+
+@pytest.fixture(scope="session")
+def rpc_server(programs: Path) -> Iterator[str]:
+    """host:port of a ggml-rpc-server on this machine, with one thread; its device is RPC0 to whoever adds it alone."""
+    port = free_port()
+    server = subprocess.Popen(
+        [programs / "ggml-rpc-server", "-H", "127.0.0.1", "-p", str(port), "-t", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not is_listening(port):
+            assert server.poll() is None
+            assert time.monotonic() < deadline, "the RPC server did not come up"
+            time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def is_listening(port: int) -> bool:
+    # a connection would be a client, and the server takes one after the other
+    wanted = f"0100007F:{port:04X}"
+    return any(fields[1] == wanted and fields[3] == "0A" for fields in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:]))
+
+
+@pytest.fixture(scope="session")
+def chaos_variables(compile_cpp: Callable[..., Path]) -> dict[str, str]:
+    """What a program needs in its environment to have chaos devices; its knobs are CHAOS_<NAME>, `with_chaos.cpp` says the rest."""
+    preload = compile_cpp("with-chaos.so", [HERE / "with_chaos.cpp"], "-shared", "-fPIC", "-ldl")
+    return {"LD_PRELOAD": str(preload), "CHAOS_LIBRARY": str(chaos.library())}
+
+
+def chaos_counts(path: Path) -> list[dict[str, int]]:
+    """What the chaos devices of a program counted, by device."""
+    found: dict[int, dict[str, int]] = {}
+    for device, name, value in map(str.split, path.read_text().splitlines()):
+        found.setdefault(int(device), {})[name] = int(value)
+    return [found[device] for device in sorted(found)]
 
 
 def pool_lines(stderr: str) -> list[str]:

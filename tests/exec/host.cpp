@@ -1,6 +1,7 @@
 // A program that knows llama.cpp and nothing of slotpool: decodes tokens one at a time and prints what comes out, bit by bit.
 //
-// usage: host -m MODEL --tokens 1,2,3 [-md MODEL [--draft-first]] [--look all|init|often] [--end return|free|exit|_exit|abort|fork|thread]
+// usage: host -m MODEL --tokens 1,2,3 [-md MODEL [--draft-first]] [--contexts N] [--look all|init|often] [--end
+// return|free|exit|_exit|abort|fork|thread]
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -22,13 +24,17 @@ struct Loaded {
     llama_context *context;
 };
 
-Loaded load(const std::string &path) {
-    llama_model *model = llama_model_load_from_file(path.c_str(), llama_model_default_params());
-    if (model == nullptr) std::exit(9);
+Loaded with_context(llama_model *model) {
     llama_context_params params = llama_context_default_params();
     params.n_ctx = 128;
     params.n_threads = params.n_threads_batch = 1;
     return {model, llama_init_from_model(model, params)};
+}
+
+Loaded load(const std::string &path) {
+    llama_model *model = llama_model_load_from_file(path.c_str(), llama_model_default_params());
+    if (model == nullptr) std::exit(9);
+    return with_context(model);
 }
 
 // FNV-1a over the bits of the logits
@@ -50,7 +56,10 @@ void look_for_backends(const std::string &how) {
 
 void end(const std::string &how, const std::vector<Loaded> &models) {
     if (how == "free") {
-        for (const Loaded &loaded : models) llama_free(loaded.context), llama_model_free(loaded.model);
+        for (const Loaded &loaded : models) llama_free(loaded.context);
+        std::set<llama_model *> all;
+        for (const Loaded &loaded : models) all.insert(loaded.model);
+        for (llama_model *model : all) llama_model_free(model);
     }
     if (how == "fork") {
         if (fork() == 0) std::exit(0);
@@ -66,7 +75,7 @@ void end(const std::string &how, const std::vector<Loaded> &models) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    std::map<std::string, std::string> given = {{"--tokens", "1"}, {"--end", "return"}};
+    std::map<std::string, std::string> given = {{"--tokens", "1"}, {"--end", "return"}, {"--contexts", "1"}};
     for (int i = 1; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];
     llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
     look_for_backends(given["--look"]);
@@ -74,6 +83,7 @@ int main(int argc, char **argv) {
     const bool draft_first = given["--draft"] == "first";
     if (draft_first) models.push_back(load(given["-md"]));
     models.push_back(load(given["-m"]));
+    for (int i = 1; i < std::atoi(given["--contexts"].c_str()); i++) models.push_back(with_context(models.back().model));
     if (!draft_first && given.count("-md") > 0) models.push_back(load(given["-md"]));
     std::istringstream tokens(given["--tokens"]);
     for (std::string token; std::getline(tokens, token, ',');) {

@@ -19,7 +19,8 @@ def command(program: tuple[str, ...], verbose: bool, **options: Any) -> int:
 
     Its stdin, stdout, stderr, environment, signals and exit code stay its own; GGML_BACKEND_PATH and SLOTPOOL_PLAN are added, and
     LD_PRELOAD for a program that has its backends linked in. When it exits, one line on stderr says what the pool did.
-    --device names devices as the program lists them; without it slots are in RAM.
+    --device names devices as the program lists them; without it slots are in RAM. A program that fits itself into its devices
+    (--fit) is told to leave the slots free, by LLAMA_ARG_FIT_TARGET, unless it has a target of yours.
     """
     from slotpool import exec, native, plan
 

@@ -11,13 +11,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from slotpool import model, native, plan
 from slotpool.errors import REFUSED, SlotpoolError, printable, quoted
 from slotpool.exec.child import run_child
+from slotpool.exec.fit_target import VARIABLE as FIT_VARIABLE
+from slotpool.exec.fit_target import fit_target, has_own_target
 from slotpool.exec.linked import has_linked_backends
 from slotpool.exec.program_model import program_model
+from slotpool.exec.program_options import Option, value
 from slotpool.exec.report import Report, read_report
 from slotpool.model import Model
 from slotpool.plan import Plan
@@ -28,6 +32,9 @@ PLAN_VARIABLE = "SLOTPOOL_PLAN"
 PRELOAD_VARIABLE = "LD_PRELOAD"
 PRELOAD_PATH = native.CORE_PATH.with_name("libslotpool-preload.so")
 """For programs whose backends are linked in, which never look for others (core/os/preload_posix.cpp)."""
+
+_SPLIT = Option(("-sm", "--split-mode"), "LLAMA_ARG_SPLIT_MODE")
+_NO_WHOLE_EXPERT = ("row", "tensor")
 
 MakePlan = Callable[[Model], Plan]
 Say = Callable[[str], None]
@@ -43,13 +50,13 @@ def run(command: Sequence[str], make_plan: MakePlan, *, require_pool: bool = Fal
     program = _find(command[0])
     _check_environment(os.environ)
     facts = _read(program_model(command[1:], os.environ))
-    made = make_plan(facts)
+    made = _for_program(make_plan(facts), facts, command[1:])
     for warning in made.warnings:
         say(f"warning: {warning}")
     if not made.groups:
         return _run_plain(program, command, made, facts, require_pool, say)
     with _private_folder() as folder:
-        added = _variables(program, folder / "plan")
+        added = _variables(program, folder / "plan") | _reservation(made, command[1:], say_more)
         report = folder / "report"
         _write_plan(folder / "plan", plan.to_text(made, report=str(report)))
         for name, value in added.items():
@@ -66,6 +73,22 @@ def _variables(program: str, plan_path: Path) -> dict[str, str]:
         users = os.environ.get(PRELOAD_VARIABLE)
         added[PRELOAD_VARIABLE] = f"{PRELOAD_PATH}:{users}" if users else str(PRELOAD_PATH)
     return added
+
+
+def _for_program(made: Plan, facts: Model, arguments: Sequence[str]) -> Plan:
+    """The plan as a program can have it: drafting contexts have no part in it, nor a model that is split across devices by rows."""
+    split = set((value(_SPLIT, arguments, os.environ) or "").split(",")) & set(_NO_WHOLE_EXPERT)
+    if made.devices and split:
+        reason = f"off: --split-mode {split.pop()} leaves no expert whole on one device"
+        return plan.all_off(facts, made.policy, reason, made.warnings)
+    return replace(made, contexts="first")
+
+
+def _reservation(made: Plan, arguments: Sequence[str], say_more: Say) -> dict[str, str]:
+    target = fit_target(made, arguments, os.environ)
+    if made.devices and has_own_target(arguments, os.environ):
+        say_more("the program's own fit target stays: slots get what it leaves free, less the rail")
+    return {FIT_VARIABLE: target} if target else {}
 
 
 def _run_plain(program: str, command: Sequence[str], made: Plan, facts: Model, require_pool: bool, say: Say) -> int:

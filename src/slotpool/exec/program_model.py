@@ -6,11 +6,12 @@ or an adapter is never it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slotpool.errors import SlotpoolError, quoted
 from slotpool.exec.cached_model import cached_download, cached_repository
+from slotpool.exec.program_options import values
 
 _OPTIONS = {
     "-m": "model",
@@ -57,24 +58,12 @@ def program_model(arguments: Sequence[str], environment: Mapping[str, str]) -> P
 def _named(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     named = {kind: environment[name] for name, kind in _VARIABLES.items() if environment.get(name)}
     given: dict[str, str] = {}
-    for kind, value in _given(arguments):
-        if given.get(kind, value) != value:
-            raise _several([given[kind], value])
-        given[kind] = value
+    for option, kind in _OPTIONS.items():
+        for value in values(arguments, (option,)):
+            if given.get(kind, value) != value:
+                raise _several([given[kind], value])
+            given[kind] = value
     return named | given
-
-
-def _given(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What the options say, in both spellings: `--model FILE` and `--model=FILE`. Programs take _ for - in long options."""
-    for index, argument in enumerate(arguments):
-        option, is_joined, joined = argument.partition("=") if argument.startswith("--") else (argument, "", "")
-        kind = _OPTIONS.get(option.replace("_", "-"))
-        if kind is None:
-            continue
-        if is_joined:
-            yield kind, joined
-        elif index + 1 < len(arguments):
-            yield kind, arguments[index + 1]
 
 
 def _one_file(text: str) -> Path:

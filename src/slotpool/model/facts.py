@@ -127,6 +127,12 @@ class Model:
         return self.files[0].metadata
 
     @property
+    def drafting_layers(self) -> range:
+        """Blocks after the trunk that only draft (NextN, MTP); none in a model that has no others."""
+        n = (self.files[0].number(f"{self.architecture}.nextn_predict_layers") or 0) if self.files else 0
+        return range(self.n_layer - n, self.n_layer) if 0 < n < self.n_layer else range(0)
+
+    @property
     def layers(self) -> dict[int, tuple[ExpertTensor, ...]]:
         """The expert tensors by layer, in the order of the layers; a layer without experts has no entry."""
         return by_layer(self.experts)

@@ -20,6 +20,7 @@ from slotpool.plan.facts import (
     Slots,
 )
 from slotpool.plan.make import make
+from slotpool.plan.slots import all_off
 from slotpool.plan.text import to_text
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "PlannedMemory",
     "RamBudget",
     "Slots",
+    "all_off",
     "make",
     "to_text",
 ]

@@ -40,13 +40,15 @@ def on_devices(
     budgets = one_each(device_budget, devices, "--device-budget")
     rails = one_each(rail, devices, "--rail")
     most = [min(one, model.n_expert) for one in wanted]
+    useful = min(2 * model.n_expert_used, model.n_expert)
+    fewest = [useful if one == "auto" else slots_of for one, slots_of in zip(asked, most, strict=True)]
     groups = groups_of(model, max(most), devices[0] if len(devices) == 1 else "auto")
     return Plan(
         groups=with_biases(groups, model),
         policy=policy,
         poison=poison,
         warnings=few_slots(model, min(one for one in wanted if one)),
-        devices=tuple(map(PlannedDevice, devices, most, budgets, rails)),
+        devices=tuple(map(PlannedDevice, devices, most, budgets, rails, fewest)),
         misses=misses,
     )
 

@@ -86,18 +86,21 @@ class PlannedDevice:
     """A device other than the CPU that may hold slots, by ggml's name: at most `slots` of an expert tensor, 0 for none.
 
     `budget` and `rail` are bytes; None: what is free when slots are allocated, and the core's default rail (1 GiB).
+    `fewest_slots` of an expert tensor should find room: what was asked for, or of `auto` the fewest that are useful. Not the core's.
     """
 
     name: str
     slots: int
     budget: int | None = None
     rail: int | None = None
+    fewest_slots: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
     """What `to_text` writes. `warnings` are for the user, not for the core.
 
+    `contexts` is `all`, or `first`: only the first context of the model that computes has pools, and the next one when that is gone.
     With `files` experts stay on disk, and the slots of a group are the most it may have: the core allocates what fits into `memory`.
     """
 
@@ -112,6 +115,7 @@ class Plan:
     devices: tuple[PlannedDevice, ...] = ()
     misses: str = "copy"
     is_settled: bool = False
+    contexts: str = "all"
 
     @property
     def reads_files(self) -> bool:

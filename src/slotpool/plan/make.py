@@ -11,12 +11,13 @@ from slotpool.errors import SlotpoolError, quoted, unknown
 from slotpool.model import Model
 from slotpool.plan.devices import on_devices
 from slotpool.plan.disk import fits, on_disk
-from slotpool.plan.facts import MISSES, POLICIES, OnePerDevice, Plan, RamBudget, Slots
+from slotpool.plan.facts import MISSES, POLICIES, Off, OnePerDevice, Plan, RamBudget, Slots
 from slotpool.plan.slots import all_off, check_slots, few_slots, groups_of, wanted_slots
 
 _Value = TypeVar("_Value")
 _MAX_BYTES = 2**62
 """What the core takes for a size."""
+_DRAFTING = "off: its layer only drafts (MTP), and drafts have no pool"
 _AUTO_OFF = "off: no device to pool on, and RAM suffices (slots would only double the memory)"
 
 
@@ -55,6 +56,25 @@ def make(
     name = policies.DEFAULT if policy == "default" else policy
     if not model.experts:
         return Plan(policy=name)
+    drafting = [tensor for tensor in model.experts if tensor.layer in model.drafting_layers]
+    trunk = replace(model, experts=tuple(tensor for tensor in model.experts if tensor.layer not in model.drafting_layers))
+    made = _of_trunk(trunk, slots, name, poison, devices, device_budget, misses, exact, ram_budget, rail, available)
+    return replace(made, off=made.off + tuple(Off(tensor.name, _DRAFTING) for tensor in drafting))
+
+
+def _of_trunk(
+    model: Model,
+    slots: Slots | Sequence[Slots],
+    policy: str,
+    poison: bool,
+    devices: Sequence[str],
+    device_budget: OnePerDevice,
+    misses: str,
+    exact: bool,
+    ram_budget: RamBudget,
+    rail: OnePerDevice,
+    available: int | None,
+) -> Plan:
     if devices:
         if ram_budget is not None:
             raise SlotpoolError(
@@ -63,9 +83,9 @@ def make(
                 do="Leave out --ram-budget to keep experts in host memory.",
             )
         served = "copy" if exact and misses == "auto" else misses
-        return on_devices(model, slots, devices, name, poison, served, device_budget, rail)
+        return on_devices(model, slots, devices, policy, poison, served, device_budget, rail)
     one: Slots = _one(cast(Any, slots), "--slots")
-    return _on_host(model, one, name, poison, misses, ram_budget, _one(rail, "--rail"), available)
+    return _on_host(model, one, policy, poison, misses, ram_budget, _one(rail, "--rail"), available)
 
 
 def _on_host(

@@ -19,6 +19,8 @@ def to_text(plan: Plan, *, report: str = "") -> str:
     lines.append(f"poison {'on' if plan.poison else 'off'}")
     if (plan.misses, plan.is_settled) != ("copy", False):
         lines.append(f"misses {plan.misses} {'settled' if plan.is_settled else 'background'}")
+    if plan.contexts != "all":
+        lines.append(f"contexts {plan.contexts}")
     for device in plan.devices:
         lines.append(f"device {_word(device.name)} slots={device.slots} budget={_auto(device.budget)} rail={_auto(device.rail)}")
     if plan.memory:
