@@ -209,7 +209,7 @@ class PlanReader {
         long long n_expert = 0;
         if (words.size() != 6) return fail("group layer= pass= device= slots= n_expert=", std::to_string(words.size() - 1) + " fields");
         if (!number(words[1], "layer", 0, kMaxLayers, layer) || !text(words[2], "pass", made.pass) || !text(words[3], "device", made.device) ||
-            !number(words[4], "slots", 1, kMaxExperts, slots) || !number(words[5], "n_expert", 1, kMaxExperts, n_expert)) {
+            !number(words[4], "slots", made.device == "CPU" ? 1 : 0, kMaxExperts, slots) || !number(words[5], "n_expert", 1, kMaxExperts, n_expert)) {
             return false;
         }
         const bool is_known = made.device == "CPU" || (made.device == "auto" && !plan_.devices.empty()) || plan_.find_device(made.device) != nullptr;

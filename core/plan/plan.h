@@ -3,7 +3,7 @@
 //   slotpool-plan 1
 //   policy decay 0.97                     policy NAME [DECAY]
 //   poison off                            on: free and evicted slots are filled with 0xFF (tests)
-//   group layer=0 pass=exps device=CPU slots=24 n_expert=128
+//   group layer=0 pass=exps device=CPU slots=24 n_expert=128     slots=0, on a device: experts in the store, and no slots for them
 //   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736
 //   bias blk.0.ffn_gate_exps.bias         of an expert tensor of the group, [n, n_expert]: goes with it where it lies and where it is added
 //   off blk.9.ffn_gate_exps.weight REASON WORDS

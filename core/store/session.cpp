@@ -26,7 +26,11 @@ Session::Session(Plan made, int number)
       is_read_between_(plan.groups.size(), false),
       misfits_(plan.tensors.size()),
       was_stored_(plan.tensors.size()) {
-    for (const PlannedGroup &group : plan.groups) devices_.push_back(group.device == "auto" ? "" : group.device);
+    for (const PlannedGroup &group : plan.groups) {
+        // without slots it is on no device: nobody takes its matmuls, and its experts are in the store for the CPU
+        devices_.push_back(group.slots == 0 ? "none" : group.device == "auto" ? "" : group.device);
+        if (group.slots == 0) off_reasons_[devices_.size() - 1] = "budget";
+    }
 }
 
 std::string Session::device_of(int group) const {

@@ -18,6 +18,8 @@ BLOCK = 4096
 """Bytes. Offset, length and address of a direct read are multiples of the disk's block: 512 or, at most, this."""
 TAIL = 4096
 """Bytes. Slots of a tensor end with a finite tail, and the next tensor's begin on a page (`core/transfer/slot_memory.cpp`)."""
+DEVICE_TAIL = 512
+"""Bytes. The same on a device (`core/transfer/device_slots.cpp`)."""
 RUNS_IN_RING = 4
 LEAST_RING = 32 * 2**20
 """The ring that a prompt's experts pass through is a part of the budget (`core/transfer/slab_stream.cpp`)."""

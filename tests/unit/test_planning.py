@@ -24,6 +24,8 @@ from slotpool.trace import Group as Recorded
 from testkit import syn
 
 GIB = 1 << 30
+TAILS = budget.DEVICE_TAIL * 3
+"""Of a layer: gate, up and down."""
 SPEC = syn.Spec(n_layer=4, n_expert=32, n_expert_used=4, n_embd=256, n_ff_exp=256)
 
 
@@ -201,15 +203,22 @@ def test_each_device_keeps_to_its_own_budget(moe: model.Model) -> None:
 
 def test_a_device_with_zero_slots_has_none(moe: model.Model) -> None:
     found = decide(given(moe, gpu("A"), gpu("B"), slots=[8, 0]))
-    assert 0 < len(found.made.groups) < 4
+    assert sorted({group.slots for group in found.made.groups}) == [0, 8]
     assert "off: budget" in reasons(found)
 
 
 @pytest.mark.parametrize("asked", [4, 10**6, "all"])
 def test_asked_for_too_much_is_scaled_down_and_never_fatal(moe: model.Model, asked: int | str) -> None:
     slab = sum(one.slab_bytes for one in moe.layers[0])
-    found = decide(given(moe, gpu(free=6000 + 40 * slab), slots=[asked], device_budget=[10**12]))
+    found = decide(given(moe, gpu(free=6000 + 4 * TAILS + 40 * slab), slots=[asked], device_budget=[10**12]))
     assert {group.slots for group in found.made.groups} == {4 if asked == 4 else 10}
+
+
+def test_slots_and_the_tails_behind_them_fit_to_the_byte(moe: model.Model) -> None:
+    slab = sum(one.slab_bytes for one in moe.layers[0])
+    exactly = 6000 + 4 * TAILS + 40 * slab
+    for free, n in ((exactly, 10), (exactly - 1, 9)):
+        assert {group.slots for group in decide(given(moe, gpu(free=free))).made.groups} == {n}
 
 
 def test_the_plan_file_is_one_that_the_core_takes(moe: model.Model) -> None:
@@ -233,6 +242,9 @@ def test_a_model_larger_than_memory_has_slots_in_ram(moe: model.Model, monkeypat
     (terms,) = found.terms
     assert (terms.name, terms.weights, terms.kv, terms.compute, terms.rail) == ("CPU", 3000, 2000, 1000, budget.MIN_RAIL)
     assert terms.budget == moe.expert_bytes // 2
+    assert found.outlook.plain
+    assert found.outlook.plain.hit_rate == 0.916  # its page cache has the same bytes: half the experts
+    assert found.outlook.break_even_hit_rate is None
     slots = [group.slots for group in found.made.groups]
     assert budget.needed(group_slabs(found.made.groups), slots) <= terms.budget
     assert budget.needed(group_slabs(found.made.groups), [n + 1 for n in slots]) > terms.budget

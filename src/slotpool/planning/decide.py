@@ -121,7 +121,8 @@ def _slots(given: Given, groups: Sequence[Group], where: _places, terms: Sequenc
     for place, one in enumerate(terms):
         mine = [index for index, of in enumerate(places) if of == place]
         wants = [_want(given, groups[index], one.name, _most(given, own[place])) for index in mine]
-        for index, n in zip(mine, share_out(wants, one.budget, evenly=given.trace is None), strict=True):
+        tails = budget.DEVICE_TAIL * sum(len(groups[index].tensors) for index in mine)
+        for index, n in zip(mine, share_out(wants, one.budget - tails, evenly=given.trace is None), strict=True):
             found[index] = n
     return found
 
@@ -161,9 +162,8 @@ def _device_plan(given: Given, own: Sequence[int], terms: Sequence[Terms], group
         exact=given.exact,
         rail=[one.rail for one in terms],
     )
-    kept = tuple(replace(group, slots=n) for group, n in zip(made.groups, slots, strict=True) if n)
-    off = tuple(Off(t.name, "off: budget") for group, n in zip(made.groups, slots, strict=True) if not n for t in group.tensors)
-    return replace(made, groups=kept, off=off)
+    # a group without slots stays in the plan: its experts belong into the store, not onto the device
+    return replace(made, groups=tuple(replace(group, slots=n) for group, n in zip(made.groups, slots, strict=True)))
 
 
 # ---- slots in RAM over a disk ----

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from slotpool.plan import Group
 from slotpool.planning.decide import Decision
 from slotpool.predict import Predicted, Terms
 
@@ -29,18 +30,15 @@ def _device(terms: Terms) -> dict[str, Any]:
 
 
 def _tensors(decision: Decision) -> list[dict[str, Any]]:
-    pooled = [
-        {
-            "name": tensor.name,
-            "device": group.device,
-            "slots": group.slots,
-            "state": "pooled",
-            "reason": f"pooled {group.slots}/{group.n_expert}",
-        }
-        for group in decision.made.groups
-        for tensor in group.tensors
-    ]
+    pooled = [_tensor(tensor.name, group) for group in decision.made.groups for tensor in group.tensors]
     return pooled + [{"name": off.tensor, "device": "", "slots": 0, "state": "off", "reason": off.reason} for off in decision.made.off]
+
+
+def _tensor(name: str, group: Group) -> dict[str, Any]:
+    if not group.slots:
+        return {"name": name, "device": group.device, "slots": 0, "state": "off", "reason": "off: budget"}
+    reason = f"pooled {group.slots}/{group.n_expert}"
+    return {"name": name, "device": group.device, "slots": group.slots, "state": "pooled", "reason": reason}
 
 
 def _predicted(found: Predicted | None) -> dict[str, Any]:
