@@ -217,9 +217,20 @@ MissPlan DeviceDispatch::plan_misses(const DevicePool &pool) const {
     if (plan.misses == Misses::frozen) return {0, n_misses, true};
     const auto bytes = static_cast<double>(pool.slab_bytes());
     const MissCosts costs{uploader_->ns_per_byte() * bytes, host_ns_per_byte_.get() * bytes, device_ns_per_event_.get(), fetch_ns_per_event_.get()};
+    show(costs);
     const int n_copied = plan.misses == Misses::cpu ? 0 : n_to_copy(costs, n_misses);
     const int n_free = n_in_time(costs, n_misses - n_copied) - uploader_->n_later();
     return {n_copied, plan.is_settled ? n_misses : std::max(0, n_free), false};
+}
+
+// What decides, for whoever looks.
+void DeviceDispatch::show(const MissCosts &costs) const {
+    if (page_device_ < 0) return;
+    DeviceMemory &shown = context_.session()->page.device(page_device_);
+    shown.copy_ns.set(static_cast<std::uint64_t>(costs.copy_ns));
+    shown.host_ns.set(static_cast<std::uint64_t>(costs.host_ns));
+    shown.hits_ns.set(static_cast<std::uint64_t>(costs.device_ns));
+    shown.fetch_ns.set(static_cast<std::uint64_t>(costs.fetch_ns));
 }
 
 // Hits and copied misses on the device, the others on the CPU meanwhile; then the CPU's rows go where the node wants them.

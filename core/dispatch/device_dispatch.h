@@ -59,6 +59,7 @@ class DeviceDispatch final : public Dispatch {
 
     void note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns);
     MissPlan plan_misses(const DevicePool &pool) const;
+    void show(const MissCosts &costs) const;
     DevicePool *device_pool(const StoredTensor &stored);
     void drop_lost_pool(const StoredTensor &stored);
     void make_pools();

@@ -210,7 +210,8 @@ int slotpool_session_devices(int number, slotpool_device_stats *out, int capacit
     const auto n_devices = static_cast<int>(session->page.n_devices());
     for (int device = 0; device < std::min(n_devices, capacity); device++) {
         const DeviceMemory &memory = session->page.device(device);
-        out[device] = {memory.budget.get(), memory.taken.get(), memory.free.get(), {}};
+        out[device] = {memory.budget.get(),  memory.taken.get(),   memory.free.get(),     memory.copy_ns.get(),
+                       memory.host_ns.get(), memory.hits_ns.get(), memory.fetch_ns.get(), {}};
         door::copy_text(session->page.device_name(device), out[device].name, sizeof(out[device].name));
     }
     return n_devices;

@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 8
+#define SLOTPOOL_INTERFACE 9
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -72,9 +72,11 @@ SLOTPOOL_API int slotpool_session_stats(int session, slotpool_group_stats *out, 
 SLOTPOOL_API int slotpool_session_ram_stats(int session, slotpool_group_stats *out, int capacity);
 SLOTPOOL_API void slotpool_session_reset_stats(int session);
 
-// Bytes; all bits set where nobody has asked yet. free: when slots were allocated.
+// Bytes; all bits set where nobody has asked yet. free: when slots were allocated. Nanoseconds, 0 where nothing was measured: of an expert
+// copied and computed by the CPU, of an event with nothing but hits, and of what the CPU's part of an event fetches and gives back.
 typedef struct {
     uint64_t budget, taken, free;
+    uint64_t copy_ns, host_ns, hits_ns, fetch_ns;
     char name[64];
 } slotpool_device_stats;
 

@@ -71,6 +71,12 @@ struct DeviceMemory {
     Gauge budget;  // what pools may take
     Gauge taken;   // what they did
     Gauge free;    // what there was when they took it, reserves not taken off
+    // What misses cost there lately, nanoseconds, means that forget; 0 where nothing was measured. Of an expert of a layer:
+    Gauge copy_ns;
+    Gauge host_ns;  // computed by the CPU
+    // Of an event: one with nothing but hits, and the CPU's inputs and results in one that it had a part in.
+    Gauge hits_ns;
+    Gauge fetch_ns;
 };
 
 }  // namespace slotpool

@@ -146,6 +146,7 @@ def load(
     for warning in made.warnings:
         warnings.warn(warning, stacklevel=2)
     if made.devices:
+        _check_split_mode(llama_options)
         llama_options = {"n_gpu_layers": -1} | llama_options
     if trace_path is None:
         llm = _construct(path, facts, made, repack, llama_options)
@@ -195,6 +196,18 @@ def _check_options(llama_options: dict[str, Any]) -> None:
     for name in llama_options:
         if name not in known:
             raise unknown("keyword", name, known, where="slotpool.load")
+
+
+def _check_split_mode(llama_options: dict[str, Any]) -> None:
+    if llama_options.get("split_mode", llama_cpp.LLAMA_SPLIT_MODE_LAYER) not in (
+        llama_cpp.LLAMA_SPLIT_MODE_LAYER,
+        llama_cpp.LLAMA_SPLIT_MODE_NONE,
+    ):
+        raise SlotpoolError(
+            "expected whole layers on a device, found a split by rows or tensors: no device has a whole expert then",
+            where="slotpool.load, split_mode",
+            do="Leave it out, or pass slots=0.",
+        )
 
 
 def _construct(path: str | os.PathLike[str], facts: Model, made: Plan, repack: bool, llama_options: dict[str, Any]) -> PooledLlama:

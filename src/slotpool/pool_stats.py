@@ -114,6 +114,11 @@ class Device(TypedDict):
     refused: int
     bytes_copied: int
     bytes_saved: int
+    copy_us: float
+    cpu_us: float
+    hits_us: float
+    fetch_us: float
+    miss_reason: str
 
 
 class Stats(TypedDict):
@@ -238,6 +243,21 @@ def _device(memory: DeviceMemory, groups: Sequence[GroupCounts]) -> Device:
         refused=sum(group.refused for group in groups),
         bytes_copied=total.bytes_copied,
         bytes_saved=total.bytes_saved,
+        copy_us=memory.copy_ns / 1e3,
+        cpu_us=memory.host_ns / 1e3,
+        hits_us=memory.hits_ns / 1e3,
+        fetch_us=memory.fetch_ns / 1e3,
+        miss_reason=_miss_reason(memory),
+    )
+
+
+def _miss_reason(memory: DeviceMemory) -> str:
+    """Why misses are served as they are under `auto`, in the numbers that decide; empty while there are none."""
+    if not memory.copy_ns or not memory.host_ns:
+        return ""
+    return (
+        f"an expert of a layer takes {memory.copy_ns / 1e3:.0f} us to copy and {memory.host_ns / 1e3:.0f} us on the CPU, "
+        f"an event of hits {memory.hits_ns / 1e3:.0f} us, the CPU's part {memory.fetch_ns / 1e3:.0f} us more"
     )
 
 

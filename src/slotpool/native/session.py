@@ -38,8 +38,12 @@ class _Group(ctypes.Structure):
     )
 
 
+MISS_COSTS = ("copy_ns", "host_ns", "hits_ns", "fetch_ns")
+"""Names of what misses cost on a device, in the order of the core."""
+
+
 class _Device(ctypes.Structure):
-    _fields_ = (("budget", ctypes.c_uint64), ("taken", ctypes.c_uint64), ("free", ctypes.c_uint64), ("name", ctypes.c_char * 64))
+    _fields_ = (*((name, ctypes.c_uint64) for name in ("budget", "taken", "free", *MISS_COSTS)), ("name", ctypes.c_char * 64))
 
 
 # name, result, arguments
@@ -122,12 +126,20 @@ class GroupCounts:
 @dataclass(frozen=True)
 class DeviceMemory:
     """What a device gave to the pools of a session, bytes; None where nobody has asked yet. `free` is what there was when slots were
-    allocated, with what the budget may not take."""
+    allocated, with what the budget may not take.
+
+    What misses cost lately, nanoseconds, 0 where nothing was measured: an expert of a layer copied (`copy_ns`) and computed by the CPU
+    (`host_ns`), an event with nothing but hits (`hits_ns`), and what the CPU's part of an event fetches and gives back (`fetch_ns`).
+    """
 
     name: str
     budget: int | None
     taken: int
     free: int | None
+    copy_ns: int = field(default=0, compare=False)
+    host_ns: int = field(default=0, compare=False)
+    hits_ns: int = field(default=0, compare=False)
+    fetch_ns: int = field(default=0, compare=False)
 
 
 class Session:
@@ -198,7 +210,14 @@ class Session:
         found = (_Device * n_devices)()
         core().slotpool_session_devices(self.number, found, n_devices)
         return [
-            DeviceMemory(one.name.decode("utf-8", "replace"), known_bytes(one.budget), one.taken, known_bytes(one.free)) for one in found
+            DeviceMemory(
+                one.name.decode("utf-8", "replace"),
+                known_bytes(one.budget),
+                one.taken,
+                known_bytes(one.free),
+                *(getattr(one, name) for name in MISS_COSTS),
+            )
+            for one in found
         ]
 
     def why_no_page(self) -> str:
