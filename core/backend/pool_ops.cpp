@@ -142,14 +142,20 @@ class Question {
     }
 
    private:
+    // Layers that live on the CPU, of a plan that leaves it to the layer, have no slots, even where another plan's are on the CPU.
+    bool is_home(const StoredTensor &stored, const abi::Tensor *matmul) const {
+        if (home_of(stored, matmul) != device_.pooled_name()) return false;
+        return !device_.is_cpu() || stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)].device == "CPU";
+    }
+
     bool is_ours(const StoredTensor *stored, const abi::Tensor *matmul) const {
-        return stored != nullptr && home_of(*stored, matmul) == device_.pooled_name() && is_served(*stored, matmul);
+        return stored != nullptr && is_home(*stored, matmul) && is_served(*stored, matmul);
     }
 
     bool matmul() const {
         const StoredTensor *stored = stored_weight(op_);
         if (stored == nullptr) return adapter();
-        if (home_of(*stored, op_) != device_.pooled_name()) return false;
+        if (!is_home(*stored, op_)) return false;
         note_matmul(op_, *stored, is_served(*stored, op_));
         return is_served(*stored, op_);
     }
