@@ -38,9 +38,9 @@ REACH = 0.97
 EXPERT_NS = 2_500_000
 """Declared time of one expert of a layer on the CPU; the device takes a DEVICE_SPEED-th."""
 DEVICE_SPEED = 16
-N_FILL, N_LEARN, N_MEASURED = 96, 16, 32
+N_FILL, N_LEARN, N_MEASURED = 200, 16, 32
 """Tokens: the first fill the pool while nothing takes declared time, the next fill the running means, the others are timed."""
-N_ROUNDS = 3
+N_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -183,13 +183,6 @@ def decode(path: Path, facts: files.Model, tokens: Sequence[int], cell: Cell, ar
         speed = _timed(pool.first, steps[N_FILL + N_LEARN :])
         counts = [group.generation for group in pool.counts()]
     lookups = sum(count.lookups for count in counts)
-    print(
-        cell,
-        arm,
-        [sum(getattr(c, f) for c in counts) for f in ("rows_hit", "rows_copy", "rows_cpu")],
-        sum(c.bytes_copied for c in counts) // 130000,
-        file=sys.stderr,
-    )
     if not lookups:
         raise SystemExit(f"expected lookups in the pool at {cell} with {arm}, found none")
     return speed, sum(count.hits for count in counts) / lookups

@@ -219,7 +219,8 @@ MissPlan DeviceDispatch::plan_misses(const DevicePool &pool) const {
     const MissCosts costs{uploader_->ns_per_byte() * bytes, host_ns_per_byte_.get() * bytes, device_ns_per_event_.get(), fetch_ns_per_event_.get()};
     show(costs);
     const int n_copied = plan.misses == Misses::cpu ? 0 : n_to_copy(costs, n_misses);
-    const int n_free = n_in_time(costs, n_misses - n_copied) - uploader_->n_later();
+    const int n_room = pool.room_for_later(routing_.n_used, costs.copy_ns < costs.host_ns) - n_copied;
+    const int n_free = std::min(n_in_time(costs, n_misses - n_copied) - uploader_->n_later(), n_room);
     return {n_copied, plan.is_settled ? n_misses : std::max(0, n_free), false};
 }
 

@@ -4,6 +4,7 @@
 // in the background. A slot whose copy is not complete is no hit and no victim. Where the slabs come from is HostSlabs' affair.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -40,6 +41,12 @@ class DevicePool {
     const StoredTensors &tensors() const { return tensors_; }
     int n_slots() const { return pool_.n_slots(); }
     int n_expert() const { return pool_.n_expert(); }
+    // How many more experts may be on their way for later: so many that rows of the CPU still find slots that nobody writes, without waiting.
+    // Where there is never so much room, one at a time, while slots are free or when `is_quick`: its copy is shorter than an event.
+    int room_for_later(std::int64_t n_used, bool is_quick) const {
+        const int n_idle = pool_.n_slots() - static_cast<int>(n_used);
+        return std::max(n_idle, is_quick || pool_.has_free_slot() ? 1 : 0) - static_cast<int>(on_their_way_.size());
+    }
     std::size_t slab_bytes() const { return slab_bytes_; }
 
     // True when the next matmul of `stored` with this routing begins a new event.

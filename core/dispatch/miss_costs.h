@@ -32,9 +32,10 @@ struct MissCosts {
 
 // How many of n misses to copy: copies and then the device's compute run beside the CPU, which serves the others, so the event takes the
 // longer of the two, and what the CPU's part costs before and behind. Of equals the most copies: what is copied is a hit next time. While a
-// cost is unknown, none.
+// cost is unknown, none; and none where a copy takes longer than the CPU: the link then does better with what pays for longer than an event
+// (measured: 0.81 of the CPU alone at half the CPU's speed, docs/log.md).
 inline int n_to_copy(const MissCosts &costs, int n_misses) {
-    if (costs.copy_ns <= 0.0 || costs.host_ns <= 0.0) return 0;
+    if (costs.copy_ns <= 0.0 || costs.host_ns <= 0.0 || costs.copy_ns > costs.host_ns) return 0;
     const auto event_ns = [&](int n) {
         const double device = costs.device_ns + n * costs.copy_ns;
         return n == n_misses ? device : costs.fetch_ns + std::max(device, (n_misses - n) * costs.host_ns);

@@ -71,7 +71,17 @@ def test_slotpool_load_is_the_same_run(use_mmap: bool, model_file: ModelFile, or
     """The users' door: `slotpool.load` gives a llama_cpp.Llama whose logits are those of plain llama.cpp."""
     path = model_file(replace(SPEC, types={"*": "Q4_K"}))
     llm = slotpool.load(
-        path, 8, policy="decay", poison=True, n_ctx=512, n_ubatch=64, n_threads=1, n_threads_batch=1, logits_all=True, flash_attn=True, use_mmap=use_mmap
+        path,
+        8,
+        policy="decay",
+        poison=True,
+        n_ctx=512,
+        n_ubatch=64,
+        n_threads=1,
+        n_threads_batch=1,
+        logits_all=True,
+        flash_attn=True,
+        use_mmap=use_mmap,
     )
     try:
         for step in batches(STEPS):
