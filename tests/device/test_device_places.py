@@ -133,6 +133,19 @@ def test_a_prompt_and_a_long_answer_in_the_background(
 # ---- contexts and models side by side, in the process of the devices ----
 
 
+@pytest.mark.parametrize("misses", ["cpu", "auto"])
+def test_as_many_slots_as_a_token_uses_still_fill_in_the_background(
+    misses: str, model_file: ModelFile, oracle: Oracle, devices: DeviceProcess
+) -> None:
+    """No slot is left over for copies on their way while rows of the CPU take part; the free ones are filled all the same."""
+    path = model_file(SPEC)
+    run = check_on_devices(
+        oracle, devices, path, plan_on(path, N_USED, misses=misses, is_settled=False), steps_of(*[(1 + i % 3,) for i in range(24)]), SETUP
+    )
+    generation = total(run.counts)[0]
+    assert generation.hits > 0
+
+
 def tokens(first: int, n: int = 12) -> Steps:
     return (*(Batch(((first + 7 * i) % 250,)) for i in range(n)), Batch(tuple(range(first, first + 20))), *steps_of((first,), (first + 7,)))
 
