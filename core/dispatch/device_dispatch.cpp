@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "dispatch/backend_settings.h"
-#include "dispatch/device_allotment.h"
 #include "dispatch/host_waves.h"
-#include "dispatch/pool_damage.h"
 #include "stats/stopwatch.h"
 #include "store/store_buffer.h"
 
@@ -43,10 +41,6 @@ std::vector<std::size_t> indices_of(const ExpertChain &chain, const HostSlabs &s
     return indices;
 }
 
-std::string planned_name(const Engine &engine) {
-    return engine.api.dev_type(engine.device) == abi::DeviceType::cpu ? "CPU" : engine.api.dev_name(engine.device);
-}
-
 }  // namespace
 
 DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
@@ -58,12 +52,13 @@ DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
       host_(api_),
       graph_(api_, backend_),
       copies_(api_, engine.device),
-      store_(api_, planned_name(engine), context) {}
+      store_(api_, planned_name(engine), context),
+      pools_(std::make_unique<DevicePools>(engine, context, store_, *uploader_)),
+      misses_(*uploader_) {}
 
 DeviceDispatch::~DeviceDispatch() {
-    pools_.clear();
+    pools_.reset();
     uploader_.reset();
-    if (page_device_ >= 0) context_.session()->give_back(taken_, page_device_);
     if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
     if (backend_ != nullptr) api_.backend_free(backend_);
 }
@@ -128,10 +123,11 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
         const Uploader::Pause pause(*uploader_);
         routing_.read(api_, *chain.ids());
     }
-    drop_lost_pool(chain.first());
+    pools_->drop_lost(chain.first());
     HostSlabs *slabs = store_.of(chain.first());
     if (slabs == nullptr) return abi::Status::failed;  // the session knows why
-    DevicePool *pool = device_pool(chain.first());
+    has_room_for_ids(kLeastIds);                       // before slots take what there is
+    DevicePool *pool = pools_->of(chain.first(), routing_.n_used);
     const bool is_refused = pool != nullptr && !chain.first().is_on_disk() && is_pruned_and_too_large(*pool);
     if (is_refused) context_.refuse(static_cast<std::size_t>(chain.first().planned->group));
     if (routing_.ids.empty()) return abi::Status::success;
@@ -163,7 +159,7 @@ abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &p
         if (!pool.look_up(chain.first(), routing_, context_.ubatch(), context_.session()->plan.is_settled, error)) return fail(error);
         const Phase phase = context_.phase(routing_.n_tokens);
         if (pool.n_misses() > 0) slabs.begin({pool.missed_rows(), indices_of(chain, slabs), phase, false});
-        is_served = pool.serve(plan_misses(pool), phase, error);
+        is_served = pool.serve(misses_.plan(pool, context_.session()->plan, phase, routing_.n_used, pools_->shown()), phase, error);
         update.add_to(pool.phase_counts().update_ns);
     }
     for (const ChainNode &node : chain.nodes) {
@@ -208,32 +204,6 @@ bool DeviceDispatch::begins_on_host(const HostSlabs &slabs, const std::vector<st
     return begins;
 }
 
-MissPlan DeviceDispatch::plan_misses(const DevicePool &pool) const {
-    const Plan &plan = context_.session()->plan;
-    const int n_misses = pool.n_misses();
-    const bool is_generation = context_.phase(routing_.n_tokens) == Phase::generation;
-    // many rows an expert: a copy serves them all, and a CPU is no place for prompts
-    if (plan.misses == Misses::copy || (!is_generation && plan.misses != Misses::frozen)) return {n_misses, 0, false};
-    if (plan.misses == Misses::frozen) return {0, n_misses, true};
-    const auto bytes = static_cast<double>(pool.slab_bytes());
-    const MissCosts costs{uploader_->ns_per_byte() * bytes, host_ns_per_byte_.get() * bytes, device_ns_per_event_.get(), fetch_ns_per_event_.get()};
-    show(costs);
-    const int n_copied = plan.misses == Misses::cpu ? 0 : n_to_copy(costs, n_misses);
-    const int n_room = pool.room_for_later(routing_.n_used, costs.copy_ns < costs.host_ns) - n_copied;
-    const int n_free = std::min(n_in_time(costs, n_misses - n_copied) - uploader_->n_later(), n_room);
-    return {n_copied, plan.is_settled ? n_misses : std::max(0, n_free), false};
-}
-
-// What decides, for whoever looks.
-void DeviceDispatch::show(const MissCosts &costs) const {
-    if (page_device_ < 0) return;
-    DeviceMemory &shown = context_.session()->page.device(page_device_);
-    shown.copy_ns.set(static_cast<std::uint64_t>(costs.copy_ns));
-    shown.host_ns.set(static_cast<std::uint64_t>(costs.host_ns));
-    shown.hits_ns.set(static_cast<std::uint64_t>(costs.device_ns));
-    shown.fetch_ns.set(static_cast<std::uint64_t>(costs.fetch_ns));
-}
-
 // Hits and copied misses on the device, the others on the CPU meanwhile; then the CPU's rows go where the node wants them.
 abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *pool, HostSlabs &slabs, const EventRows &host_rows) {
     if (!host_rows.empty() && chain.nodes.size() > 1 && !host_.can_compute(chain)) {
@@ -266,13 +236,13 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
     }
     graph_.finish();
     if (has_device_rows) device.add_to(pool->phase_counts().hit_compute_ns);
-    if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) device_ns_per_event_.add(static_cast<double>(event.ns()));
+    if (host_rows.empty() && chain.is_whole && pool->n_misses() == 0) misses_.note_hits(event.ns());
     if (status == abi::Status::success && !host_rows.empty()) {
         const Uploader::Pause pause(*uploader_);
         const Stopwatch upload;
         upload_results(chain, host_rows);
         fetch_ns += upload.ns();
-        if (chain.is_whole) fetch_ns_per_event_.add(static_cast<double>(fetch_ns));
+        if (chain.is_whole) misses_.note_fetch(fetch_ns);
     }
     return status;
 }
@@ -291,8 +261,8 @@ abi::Status DeviceDispatch::compute_on_host(const ExpertChain &chain, HostSlabs 
 
 void DeviceDispatch::note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns) {
     pool.phase_counts().miss_compute_ns.add(ns);
-    const auto bytes = static_cast<double>(pool.host_rows().experts.size()) * static_cast<double>(pool.slab_bytes());
-    if (chain.is_whole) host_ns_per_byte_.add(static_cast<double>(ns) / bytes);
+    const auto n_bytes = static_cast<double>(pool.host_rows().experts.size()) * static_cast<double>(pool.slab_bytes());
+    if (chain.is_whole) misses_.note_host(ns, n_bytes);
 }
 
 abi::Status DeviceDispatch::start_device(const ExpertChain &chain, DevicePool &pool) {
@@ -367,91 +337,6 @@ void DeviceDispatch::upload_results(const ExpertChain &chain, const EventRows &r
 abi::Status DeviceDispatch::fail(const std::string &error) {
     if (context_.session()) context_.session()->fail(error);
     return abi::Status::failed;
-}
-
-// ---- pools ----
-
-DevicePool *DeviceDispatch::device_pool(const StoredTensor &stored) {
-    if (stored.session != context_.session().get() || !context_.has_pools()) return nullptr;
-    if (!has_pools_) make_pools();
-    return pools_[static_cast<std::size_t>(stored.planned->group)].get();
-}
-
-// Another model may have taken the place of the one that the pool was filled from.
-void DeviceDispatch::drop_lost_pool(const StoredTensor &stored) {
-    const auto group = static_cast<std::size_t>(stored.planned->group);
-    if (!has_pools_ || stored.session != context_.session().get() || !pools_[group] || pools_[group]->holds(stored)) return;
-    pools_[group].reset();
-    store_.forget(group);
-}
-
-// All pools of the device at once, at the first compute: everything else that wants its memory is there by then, slot ids included.
-void DeviceDispatch::make_pools() {
-    Session &session = *context_.session();
-    pools_.resize(session.plan.groups.size());
-    has_room_for_ids(kLeastIds);
-    const bool is_cpu = api_.dev_type(engine_.device) == abi::DeviceType::cpu;
-    const std::string name = is_cpu ? "CPU" : api_.dev_name(engine_.device);
-    const PlannedDevice *planned = is_cpu ? nullptr : session.plan.find_device(name);
-    page_device_ = session.page.find_device(name);
-    const std::uint64_t taken = page_device_ >= 0 ? session.page.device(page_device_).taken.get() : 0;
-    const DeviceRoom room = device_room(api_, engine_.device, planned, taken);
-    if (page_device_ >= 0) session.page.set_device(page_device_, room.budget + std::min(taken, ~room.budget), room.free);
-    const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
-    has_pools_ = !is_warm_up_too_large(name, slots);
-    for (std::size_t group = 0; has_pools_ && group < slots.size(); group++) {
-        const auto number = static_cast<int>(group);
-        if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
-        std::string reason = why_too_few(session.plan.groups[group], slots[group], room);
-        if (reason.empty()) make_pool(group, slots[group], reason);
-        // Its slots stay planned: graphs of other shapes than were reserved would want more of a memory that has none left. An earlier context
-        // may have had less room, or more.
-        if (reason.empty() || !session.had_slots(number)) session.switch_off(number, reason);
-    }
-}
-
-// An engine that warms up asks for every expert of a layer. That says nothing of what a token uses: the pools wait for one that does.
-bool DeviceDispatch::is_warm_up_too_large(const std::string &name, const std::vector<int> &slots) const {
-    const Session &session = *context_.session();
-    bool is_too_large = false;
-    for (std::size_t group = 0; group < slots.size(); group++) {
-        const auto number = static_cast<int>(group);
-        if (session.device_of(number) != name || session.tensors_of(number).empty()) continue;
-        if (session.plan.groups[group].n_expert > routing_.n_used) return false;
-        is_too_large = is_too_large || slots[group] < session.plan.groups[group].n_expert;
-    }
-    return is_too_large;
-}
-
-// A pool that one token does not fit into serves nothing. Empty: it fits.
-std::string DeviceDispatch::why_too_few(const PlannedGroup &group, int n_slots, const DeviceRoom &room) const {
-    if (n_slots >= std::min<std::int64_t>(routing_.n_used, group.n_expert)) return {};
-    return context_.device() + " has room for " + std::to_string(n_slots) + " slots, a token uses " + std::to_string(routing_.n_used) + " (" +
-           std::to_string(room.budget >> 20) + " MiB are for slots, " + std::to_string(room.free >> 20) + " MiB are free)";
-}
-
-bool DeviceDispatch::make_pool(std::size_t group, int n_slots, std::string &error) {
-    const StoredTensors tensors = context_.session()->tensors_of(static_cast<int>(group));
-    HostSlabs *slabs = tensors.empty() ? nullptr : store_.of(*tensors.front());
-    if (slabs == nullptr) return true;  // nobody asks for them
-    pools_[group] = DevicePool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), n_slots, *slabs, *uploader_,
-                                     context_.counts(group), error);
-    if (!pools_[group]) return false;
-    context_.session()->set_slots(static_cast<int>(group), n_slots);
-    const std::uint64_t bytes = static_cast<std::uint64_t>(n_slots) * pools_[group]->slab_bytes();
-    if (page_device_ >= 0) context_.session()->take(bytes, page_device_);
-    taken_ += bytes;
-    return true;
-}
-
-int DeviceDispatch::damage(std::size_t group, Damage damage) {
-    if (group >= pools_.size() || !pools_[group]) return 0;
-    DevicePool &pool = *pools_[group];
-    pool.settle();
-    if (damage == Damage::swapped_slots) return swap_used_slots(pool.pool());
-    const std::vector<int> used = used_slots(pool.pool());
-    for (const int slot : used) pool.slots().flip_bit(0, slot);
-    return static_cast<int>(used.size());
 }
 
 }  // namespace slotpool

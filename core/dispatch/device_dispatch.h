@@ -7,14 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/device_allotment.h"
 #include "dispatch/device_graph.h"
-#include "dispatch/device_pool.h"
+#include "dispatch/device_pools.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/expert_chain.h"
 #include "dispatch/host_ffn.h"
 #include "dispatch/host_store.h"
-#include "dispatch/miss_costs.h"
+#include "dispatch/miss_plan.h"
 #include "transfer/device_copies.h"
 #include "transfer/uploader.h"
 
@@ -31,7 +30,7 @@ class DeviceDispatch final : public Dispatch {
     abi::Status compute(abi::Graph *graph) override;
     void set_n_threads(int n_threads) override;
     void set_abort_callback(abi::AbortCallback callback, void *data) override;
-    int damage(std::size_t group, Damage damage) override;
+    int damage(std::size_t group, Damage damage) override { return pools_->damage(group, damage); }
 
    private:
     // The event that the host serves as a whole: gate, up and down may come one by one.
@@ -58,14 +57,6 @@ class DeviceDispatch final : public Dispatch {
     abi::Status fail(const std::string &error);
 
     void note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns);
-    MissPlan plan_misses(const DevicePool &pool) const;
-    void show(const MissCosts &costs) const;
-    DevicePool *device_pool(const StoredTensor &stored);
-    void drop_lost_pool(const StoredTensor &stored);
-    void make_pools();
-    bool is_warm_up_too_large(const std::string &name, const std::vector<int> &slots) const;
-    std::string why_too_few(const PlannedGroup &group, int n_slots, const DeviceRoom &room) const;
-    bool make_pool(std::size_t group, int n_slots, std::string &error);
     bool has_room_for_ids(std::size_t bytes);
     abi::Tensor *slot_ids_on_device(const abi::Tensor &ids, const std::vector<std::int32_t> &slot_ids);
 
@@ -77,20 +68,15 @@ class DeviceDispatch final : public Dispatch {
     HostFfn host_;
     DeviceGraph graph_;
     DeviceCopies copies_;
-    HostStore store_;                                 // outlives the pools, which read from it
-    std::vector<std::unique_ptr<DevicePool>> pools_;  // by group
-    bool has_pools_ = false;
-    int page_device_ = -1;     // of the session's page
-    std::uint64_t taken_ = 0;  // bytes of the device
+    HostStore store_;  // outlives the pools, which read from it
+    std::unique_ptr<DevicePools> pools_;
+    MissPlanner misses_;
 
     abi::Buffer *ids_buffer_ = nullptr;
     abi::Tensor ids_{};
     Routing routing_;
     EventRows all_rows_;
     HostEvent host_event_;
-    RunningMean host_ns_per_byte_;
-    RunningMean device_ns_per_event_;
-    RunningMean fetch_ns_per_event_;
 };
 
 }  // namespace slotpool

@@ -1,0 +1,102 @@
+#include "dispatch/device_pools.h"
+
+#include <algorithm>
+
+#include "dispatch/pool_damage.h"
+
+namespace slotpool {
+
+std::string planned_name(const Engine &engine) {
+    return engine.api.dev_type(engine.device) == abi::DeviceType::cpu ? "CPU" : engine.api.dev_name(engine.device);
+}
+
+DevicePools::~DevicePools() {
+    pools_.clear();
+    if (page_device_ >= 0) context_.session()->give_back(taken_, page_device_);
+}
+
+DevicePool *DevicePools::of(const StoredTensor &stored, std::int64_t n_used) {
+    if (stored.session != context_.session().get() || !context_.has_pools()) return nullptr;
+    if (!are_made_) make(n_used);
+    return pools_[static_cast<std::size_t>(stored.planned->group)].get();
+}
+
+void DevicePools::drop_lost(const StoredTensor &stored) {
+    const auto group = static_cast<std::size_t>(stored.planned->group);
+    if (!are_made_ || stored.session != context_.session().get() || !pools_[group] || pools_[group]->holds(stored)) return;
+    pools_[group].reset();
+    store_.forget(group);
+}
+
+// All pools of the device at once, at the first compute: everything else that wants its memory is there by then.
+void DevicePools::make(std::int64_t n_used) {
+    Session &session = *context_.session();
+    pools_.resize(session.plan.groups.size());
+    const std::string name = planned_name(engine_);
+    const PlannedDevice *planned = name == "CPU" ? nullptr : session.plan.find_device(name);
+    page_device_ = session.page.find_device(name);
+    const std::uint64_t taken = page_device_ >= 0 ? shown()->taken.get() : 0;
+    const DeviceRoom room = device_room(api_, engine_.device, planned, taken);
+    if (page_device_ >= 0) session.page.set_device(page_device_, room.budget + std::min(taken, ~room.budget), room.free);
+    const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
+    are_made_ = !is_warm_up_too_large(slots, n_used);
+    for (std::size_t group = 0; are_made_ && group < slots.size(); group++) {
+        const auto number = static_cast<int>(group);
+        if (!is_here(group)) continue;
+        std::string reason = why_too_few(session.plan.groups[group], slots[group], n_used, room);
+        if (reason.empty()) make_pool(group, slots[group], reason);
+        // Its slots stay planned: graphs of other shapes than were reserved would want more of a memory that has none left. An earlier context
+        // may have had less room, or more.
+        if (reason.empty() || !session.had_slots(number)) session.switch_off(number, reason);
+    }
+}
+
+bool DevicePools::is_here(std::size_t group) const {
+    const auto number = static_cast<int>(group);
+    return context_.session()->device_of(number) == planned_name(engine_) && !context_.session()->tensors_of(number).empty();
+}
+
+// An engine that warms up asks for every expert of a layer. That says nothing of what a token uses: the pools wait for one that does.
+bool DevicePools::is_warm_up_too_large(const std::vector<int> &slots, std::int64_t n_used) const {
+    const Session &session = *context_.session();
+    bool is_too_large = false;
+    for (std::size_t group = 0; group < slots.size(); group++) {
+        if (!is_here(group)) continue;
+        if (session.plan.groups[group].n_expert > n_used) return false;
+        is_too_large = is_too_large || slots[group] < session.plan.groups[group].n_expert;
+    }
+    return is_too_large;
+}
+
+// A pool that one token does not fit into serves nothing. Empty: it fits.
+std::string DevicePools::why_too_few(const PlannedGroup &group, int n_slots, std::int64_t n_used, const DeviceRoom &room) const {
+    if (n_slots >= std::min<std::int64_t>(n_used, group.n_expert)) return {};
+    return context_.device() + " has room for " + std::to_string(n_slots) + " slots, a token uses " + std::to_string(n_used) + " (" +
+           std::to_string(room.budget >> 20) + " MiB are for slots, " + std::to_string(room.free >> 20) + " MiB are free)";
+}
+
+bool DevicePools::make_pool(std::size_t group, int n_slots, std::string &error) {
+    const StoredTensors tensors = context_.session()->tensors_of(static_cast<int>(group));
+    HostSlabs *slabs = tensors.empty() ? nullptr : store_.of(*tensors.front());
+    if (slabs == nullptr) return true;  // nobody asks for them
+    pools_[group] = DevicePool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), n_slots, *slabs, uploader_,
+                                     context_.counts(group), error);
+    if (!pools_[group]) return false;
+    context_.session()->set_slots(static_cast<int>(group), n_slots);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(n_slots) * pools_[group]->slab_bytes();
+    if (page_device_ >= 0) context_.session()->take(bytes, page_device_);
+    taken_ += bytes;
+    return true;
+}
+
+int DevicePools::damage(std::size_t group, Damage damage) {
+    if (group >= pools_.size() || !pools_[group]) return 0;
+    DevicePool &pool = *pools_[group];
+    pool.settle();
+    if (damage == Damage::swapped_slots) return swap_used_slots(pool.pool());
+    const std::vector<int> used = used_slots(pool.pool());
+    for (const int slot : used) pool.slots().flip_bit(0, slot);
+    return static_cast<int>(used.size());
+}
+
+}  // namespace slotpool
