@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slotpool.cli.output import json_option, print_json, print_line, print_note, print_pairs, print_table
+from slotpool.cli.output import json_option, print_json, print_note
 from slotpool.cli.parameters import OneOf, byte_size
+from slotpool.cli.plan_tables import show_decision, show_plan
 from slotpool.cli.pool_options import pool_options, taken
 from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
-from slotpool.sizes import format_bytes
 
 if TYPE_CHECKING:
     from slotpool.model import Model
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from slotpool.speeds import Speeds
     from slotpool.trace import Trace
 
-_TERMS = ("free", "weights", "kv", "compute", "reserved", "rail", "budget")
 _FILE = click.Path(path_type=Path, exists=False)
 
 
 @click.command("plan")
-@click.argument("model", type=_FILE)
+@click.argument("model", type=_FILE, required=False)
+@click.option("--explain", type=_FILE, metavar="PLAN", help="Say what a plan file says, and do nothing else.")
 @pool_options("auto")
 @click.option("--ctx", "n_ctx", type=click.IntRange(1), default=4096, show_default=True, help="Tokens of context, of all sequences.")
 @click.option("--batch", "n_batch", type=click.IntRange(1), default=2048, show_default=True, help="Tokens of a batch.")
@@ -47,14 +47,19 @@ _FILE = click.Path(path_type=Path, exists=False)
 @click.option("--force", is_flag=True, help="Overwrite the plan file; write it on a no-go too, where there are slots.")
 @click.option("--fresh", is_flag=True, help="Measure speeds again.")
 @json_option
-def command(model: Path, as_json: bool, output: Path | None, force: bool, **options: Any) -> int:
+def command(model: Path | None, explain: Path | None, as_json: bool, output: Path | None, force: bool, **options: Any) -> int:
     """Show the budget of every device with every term, slots per layer, the speed to expect with and without the pool, and the verdict.
 
     Nothing is loaded: sizes are llama.cpp's own reservation, speeds those of `slotpool probe` (measured now where they are not known).
     Without --trace the hit rate is an assumption, and says so. Exit code 0: go. 1: no-go, and the reason.
+    --explain reads a plan file back: what it gives to which layers, and where.
     """
     from slotpool.planning import document
 
+    if explain is not None:
+        return _explain(explain, as_json)
+    if model is None:
+        raise SlotpoolError("expected a model, or --explain and a plan file, found neither", where="slotpool plan")
     decision, notes = _decided(model, options)
     written = _write(decision, output, force) if output else ""
     found = document(decision)
@@ -62,12 +67,23 @@ def command(model: Path, as_json: bool, output: Path | None, force: bool, **opti
     if as_json:
         print_json(found)
     else:
-        _print(found)
+        show_decision(found)
     for note in found["warnings"]:
         print_note(f"note: {note}")
     if written:
         print_note(written)
     return 0 if decision.outlook.is_go else REFUSED
+
+
+def _explain(path: Path, as_json: bool) -> int:
+    from slotpool import plan
+
+    found = plan.explained(plan.read_plan(path))
+    if as_json:
+        print_json(found)
+    else:
+        show_plan(found)
+    return 0
 
 
 def _decided(path: Path, options: dict[str, Any]) -> tuple[Decision, list[str]]:
@@ -196,24 +212,3 @@ def _write(decision: Decision, output: Path, force: bool) -> str:
     except OSError as error:
         raise SlotpoolError(f"cannot write the plan file: {error.strerror}", where=printable(output)) from error
     return f"plan written to {printable(output)}: SLOTPOOL_PLAN={printable(output)}"
-
-
-def _print(found: dict[str, Any]) -> None:
-    rows = [(one["name"], *(format_bytes(one[term]) for term in _TERMS)) for one in found["devices"]]
-    print_table(("device", *_TERMS), rows, right=_TERMS)
-    print_line()
-    counts: dict[tuple[str, str], int] = {}
-    for tensor in found["tensors"]:
-        key = (tensor["device"], tensor["reason"])
-        counts[key] = counts.get(key, 0) + 1
-    print_table(("tensors", "device", "state"), [(str(n), device, why) for (device, why), n in counts.items()], right=("tensors",))
-    print_line()
-    if found["predicted"]["generation_tps"] is not None:
-        print_pairs([(name, _speed(found[key])) for name, key in (("with the pool", "predicted"), ("plain llama.cpp", "plain"))])
-    if found["break_even_hit_rate"] is not None:
-        print_pairs([("break-even hit rate if every miss is copied", f"{found['break_even_hit_rate']:.1%}")])
-    print_line(f"{found['verdict']}: {found['reason']}")
-
-
-def _speed(one: dict[str, Any]) -> str:
-    return f"{one['generation_tps']:.3g} tokens/s, {one['hit_rate']:.1%} of the experts where they are fastest"

@@ -1,9 +1,10 @@
 """A plan: which expert tensor gets how many slots on which device, where experts lie, and why the others get none.
 
 Decides nothing about speed: it takes a number of slots, or bytes, and writes down what follows. `to_text` is the plan file
-that the core reads (its format is stated in `core/plan/plan.h`).
+that the core reads (its format is stated in `core/plan/plan.h`), `read_plan` reads it back, `explained` says it to a person.
 """
 
+from slotpool.plan.explain import explained, tensor_states
 from slotpool.plan.facts import (
     DECAY,
     MISSES,
@@ -20,6 +21,7 @@ from slotpool.plan.facts import (
     Slots,
 )
 from slotpool.plan.make import make
+from slotpool.plan.reader import PlanFile, from_text, read_plan
 from slotpool.plan.slots import all_off
 from slotpool.plan.text import to_text
 
@@ -32,12 +34,17 @@ __all__ = [
     "Off",
     "OnePerDevice",
     "Plan",
+    "PlanFile",
     "PlannedDevice",
     "PlannedFile",
     "PlannedMemory",
     "RamBudget",
     "Slots",
     "all_off",
+    "explained",
+    "from_text",
     "make",
+    "read_plan",
+    "tensor_states",
     "to_text",
 ]

@@ -13,7 +13,7 @@ def to_text(plan: Plan, *, report: str = "") -> str:
 
     `report` is the path of a file where the core leaves what the pool did (`core/backend/exit_report.h`); empty: nowhere.
 
-    Raises SlotpoolError for a tensor name or a path that the format cannot hold.
+    Raises SlotpoolError for a tensor name, a path or a reason that the format cannot hold.
     """
     lines = ["slotpool-plan 1", f"policy {plan.policy}" + (f" {plan.decay!r}" if plan.policy != "lru" else "")]
     lines.append(f"poison {'on' if plan.poison else 'off'}")
@@ -34,7 +34,7 @@ def to_text(plan: Plan, *, report: str = "") -> str:
             where = f" file={place[tensor.shard]} offset={tensor.offset}" if plan.files else ""
             lines.append(f"tensor {_word(tensor.name)} role={tensor.role} slab={tensor.slab_bytes}{where}")
         lines.extend(f"bias {_word(name)}" for name in group.biases)
-    lines.extend(f"off {_word(off.tensor)} {off.reason}" for off in plan.off)
+    lines.extend(f"off {_word(off.tensor)} {_reason(off.reason)}" for off in plan.off)
     if report:
         lines.append(f"report path={_path(report)}")
     return "\n".join(lines) + "\n"
@@ -49,6 +49,12 @@ def _path(path: str) -> str:
     text = os.fsencode(path).decode("utf-8", "surrogateescape")
     if any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
         raise SlotpoolError("expected a path without control characters, found one with", where=printable(path), do="Rename the file.")
+    return text
+
+
+def _reason(text: str) -> str:
+    if not text.strip() or any(ord(char) < 0x20 for char in text):
+        raise SlotpoolError(f"expected a reason of one line, found {text!r}")
     return text
 
 

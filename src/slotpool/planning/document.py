@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from slotpool.plan import Group
+from slotpool.plan import tensor_states
 from slotpool.planning.decide import Decision
 from slotpool.predict import Predicted, Terms
 
@@ -17,7 +17,7 @@ def document(decision: Decision) -> dict[str, Any]:
         "verdict": outlook.verdict,
         "reason": outlook.reason,
         "devices": [_device(terms) for terms in decision.terms],
-        "tensors": _tensors(decision),
+        "tensors": tensor_states(decision.made),
         "predicted": _predicted(outlook.predicted),
         "plain": _predicted(outlook.plain),
         "break_even_hit_rate": outlook.break_even_hit_rate,
@@ -27,18 +27,6 @@ def document(decision: Decision) -> dict[str, Any]:
 
 def _device(terms: Terms) -> dict[str, Any]:
     return {name: value for name, value in asdict(terms).items() if name != "wanted"} | {"budget": terms.budget}
-
-
-def _tensors(decision: Decision) -> list[dict[str, Any]]:
-    pooled = [_tensor(tensor.name, group) for group in decision.made.groups for tensor in group.tensors]
-    return pooled + [{"name": off.tensor, "device": "", "slots": 0, "state": "off", "reason": off.reason} for off in decision.made.off]
-
-
-def _tensor(name: str, group: Group) -> dict[str, Any]:
-    if not group.slots:
-        return {"name": name, "device": group.device, "slots": 0, "state": "off", "reason": "off: budget"}
-    reason = f"pooled {group.slots}/{group.n_expert}"
-    return {"name": name, "device": group.device, "slots": group.slots, "state": "pooled", "reason": reason}
 
 
 def _predicted(found: Predicted | None) -> dict[str, Any]:
