@@ -11,18 +11,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import cgroup
+from benchmarks import cgroup, traces
 from testkit import syn
 
-TRACE = Path(__file__).parents[2] / "shared/traces/gpt-oss-20b/gptoss20b_decode_trace.npz"
-FIRST_EXAMPLE = 247
+FIRST_EXAMPLE = traces.FIRST_JUDGED
 
 
 def read_trace(n_tokens: int) -> NDArray[np.int64]:
     """Experts of `n_tokens` tokens of the recorded routing: [n_tokens, layers, experts used]."""
-    if not TRACE.exists():
-        raise cgroup.SkippedError(f"expected the recorded routing of gpt-oss-20b, found none (at {TRACE.parent.parent})")
-    with np.load(TRACE) as found:
+    with np.load(traces.recorded()) as found:
         first = found["offsets"][FIRST_EXAMPLE]
         return np.asarray(found["ids"][first : first + n_tokens], dtype=np.int64)
 

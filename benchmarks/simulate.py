@@ -6,21 +6,15 @@ policies, each a replay of all layers at 8 of 32 slots.
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 from typing import Any
 
-from benchmarks import record
-from benchmarks.cgroup import SkippedError
+from benchmarks import record, traces
 from slotpool import native, trace
 from slotpool.native.replay import replay
 from slotpool.simulate import Row, Settings, Slots, simulate
 from slotpool.simulate.streams import streams_of
 
-TRACE = Path(os.environ.get("SLOTPOOL_TRACES", "/work/shared/traces")) / "gpt-oss-20b/gptoss20b_decode_trace.npz"
-FIRST_JUDGED = 247
-"""Example from which on nothing was chosen."""
 POLICIES = ("default", "decay", "lru", "belady", "belady-admit")
 SLOTS = tuple(Slots(count=count) for count in (8, 12, 16))
 TIMED = ("lru", "decay", "follow")
@@ -29,14 +23,13 @@ ROUNDS = 7
 
 def run() -> dict[str, Any]:
     """Measures, writes the record and returns it."""
-    if not TRACE.exists():
-        raise SkippedError(f"no {TRACE}")
-    found = trace.load(TRACE)
+    path = traces.recorded()
+    found = trace.load(path)
     assert isinstance(found, trace.Trace)
-    share = found.segments[FIRST_JUDGED].first_ubatch / found.n_ubatches
+    share = found.segments[traces.FIRST_JUDGED].first_ubatch / found.n_ubatches
     return record.write(
         "simulate",
-        trace=TRACE.name,
+        trace=path.name,
         whole=_rates(found, Settings()),
         judged=_rates(found, Settings(train=share)),
         admit_all=_rates(found, Settings(admission="all")),
