@@ -244,6 +244,28 @@ def model_defaults(**fields: Any) -> Iterator[None]:
 
 
 @contextmanager
+def context_defaults(**fields: Any) -> Iterator[None]:
+    """Within it, this thread's llama_cpp.Llama starts from context parameters with `fields` set: several sequences, for instance.
+
+    Not to be open twice at a time.
+    """
+    make = llama_cpp.llama_cpp.llama_context_default_params
+    here = threading.get_ident()
+
+    def changed() -> Any:
+        params = make()
+        for name, value in fields.items() if threading.get_ident() == here else ():
+            setattr(params, name, value)
+        return params
+
+    llama_cpp.llama_cpp.llama_context_default_params = changed
+    try:
+        yield
+    finally:
+        llama_cpp.llama_cpp.llama_context_default_params = make
+
+
+@contextmanager
 def loading_unmapped() -> Iterator[None]:
     """Within it, this thread's llama_cpp.Llama loads by direct reads, past the page cache, whatever its `use_mmap` says.
 

@@ -18,7 +18,7 @@ import click
 from slotpool.cli.failure import explain
 from slotpool.errors import unknown
 
-VERBS = ("demo", "run", "exec", "top", "trace", "analyze", "simulate", "probe", "plan", "inspect", "doctor")
+VERBS = ("demo", "run", "exec", "top", "trace", "analyze", "simulate", "probe", "plan", "soak", "inspect", "doctor")
 """The verbs in the order of the help. A verb's file is imported only when the verb, or the list of all, is asked for."""
 
 

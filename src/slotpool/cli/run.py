@@ -82,7 +82,7 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
     from slotpool import generation, loading  # the engine takes a second to import: not for --help
 
     facts = read(request.model)
-    _check_writes_text(facts)
+    check_writes_text(facts)
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -91,7 +91,7 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
             repack=request.repack,
             **request.pool,
             trace_path=request.trace,
-            n_ctx=_ctx(facts, request.ctx),
+            n_ctx=context_size(facts, request.ctx),
             n_threads=request.threads,
             n_threads_batch=request.threads,
         )
@@ -127,7 +127,7 @@ def _check_used(stats: Stats, n_generated: int) -> None:
         )
 
 
-def _check_writes_text(facts: Model) -> None:
+def check_writes_text(facts: Model) -> None:
     """Refuses what the engine would answer with an abort: models without a vocabulary, and encoders."""
     if facts.problems:
         return  # load() says it better
@@ -152,7 +152,7 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
         raise SlotpoolError(f"cannot read the prompt file: {error.strerror}", where=printable(str(prompt_file))) from error
 
 
-def _ctx(facts: Model, wanted: int | None) -> int:
+def context_size(facts: Model, wanted: int | None) -> int:
     """The context to load with; says so when it is more than the model was trained for."""
     length = facts.metadata.get(f"{facts.architecture}.context_length")
     trained = length if isinstance(length, int) and length > 0 else 4096
