@@ -8,8 +8,11 @@
 namespace slotpool {
 namespace {
 
-// An expert that was hit so often stays: moving its slab (a millisecond a few megabytes) pays then, and is rare.
+// An expert that was hit so often stays: moving its slab (a millisecond a few megabytes) pays then, and is rare. Where every expert has a
+// slot nobody ever leaves, and the first hit is enough.
 constexpr std::uint32_t kHitsToSettle = 32;
+
+std::uint32_t hits_to_settle(int n_slots, int n_expert) { return n_slots >= n_expert ? 1 : kHitsToSettle; }
 
 }  // namespace
 
@@ -34,6 +37,7 @@ LayerPool::LayerPool(const StoredTensors &tensors, const PlannedGroup &group, in
       counts_(counts),
       event_served_(tensors.size(), true),
       n_hits_(static_cast<std::size_t>(n_slots), 0),
+      n_to_settle_(hits_to_settle(n_slots, group.n_expert)),
       slot_of_expert_(static_cast<std::size_t>(group.n_expert), kNone),
       order_(tensors.size()) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -121,7 +125,7 @@ void LayerPool::fetch_misses() {
         if (lookups_[i].slot == kNone) passing_.push_back(lookups_[i].expert);
         if (lookups_[i].slot == kNone) continue;
         std::uint32_t &n_hits = n_hits_[static_cast<std::size_t>(lookups_[i].slot)];
-        n_hits = lookups_[i].is_hit ? std::min(n_hits + 1, kHitsToSettle) : 0;
+        n_hits = lookups_[i].is_hit ? std::min(n_hits + 1, n_to_settle_) : 0;
         if (lookups_[i].is_hit) continue;
         memory_->poison(lookups_[i].slot);
         fetch_of_[i] = static_cast<std::int32_t>(n_fetched_++);
@@ -160,7 +164,7 @@ bool LayerPool::is_at_stride(std::size_t index) {
     bool is_at_stride = true;
     for (const Lookup &lookup : lookups_) {
         if (memory_->is_at_stride(index, lookup.slot)) continue;
-        const bool moves = may_move && n_hits_[static_cast<std::size_t>(lookup.slot)] >= kHitsToSettle;
+        const bool moves = may_move && n_hits_[static_cast<std::size_t>(lookup.slot)] >= n_to_settle_;
         if (moves) memory_->move_to_stride(index, lookup.slot);
         may_move = may_move && !moves;
         is_at_stride = is_at_stride && moves;

@@ -105,6 +105,7 @@ class LayerPool {
     std::vector<std::unique_ptr<Fetch>> fetches_;  // by that number and tensor; addresses stay while reads run
     std::size_t n_fetched_ = 0;                    // misses of the event that are on their way or there, not yet published
     std::vector<std::uint32_t> n_hits_;            // by slot, since it was filled
+    std::uint32_t n_to_settle_;                    // so many hits, and a slab moves to where one call serves all
     std::vector<std::int32_t> passing_;
     std::vector<std::int32_t> slot_ids_;
     std::vector<std::int32_t> slot_of_expert_;  // scratch, valid for the event's experts

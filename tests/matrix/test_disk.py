@@ -181,7 +181,7 @@ def test_a_plan_of_another_model_is_noticed(model_file: Callable[[syn.Spec], Pat
 
 @pytest.mark.parametrize("slots", [7, 16])
 def test_slabs_that_stay_are_brought_to_the_stride(oracle: Oracle, model_file: Callable[[syn.Spec], Path], slots: int) -> None:
-    """Experts that were hit 32 times move in their slots, one an event; what is computed stays the same, for prompts too."""
+    """Slabs move in their slots, one an event, after 32 hits, or one where every expert has a slot; what is computed stays the same."""
     path = model_file(ODD)
     singles = tuple((token,) for _ in range(30) for token in (3, 9, 14, 3, 70, 3))
     steps = steps_of(*singles, (3, 9, 14), PROMPT, (1, 2, 3), *singles[:20])
