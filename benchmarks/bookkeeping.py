@@ -40,14 +40,14 @@ def run() -> dict[str, Any]:
         {"policy": policy, "slots": slots, "us_per_matmul": record.spread(samples[policy, slots]), "hit_rate": hits[policy, slots]}
         for policy, slots in cases
     ]
-    return record.write("bookkeeping", n_used=N_USED, events=N_EVENTS, results=results)
+    return record.write("bookkeeping", n_used=N_USED, events=N_EVENTS, cases=results)
 
 
 def line(made: dict[str, Any]) -> str:
     """The figures in one line."""
     return "bookkeeping per expert matmul: " + ", ".join(
         f"{one['policy']} {one['slots']} slots {one['us_per_matmul']['median']:.3f} us (hit rate {one['hit_rate']:.2f})"
-        for one in made["results"]
+        for one in made["cases"]
     )
 
 

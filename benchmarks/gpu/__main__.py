@@ -90,7 +90,7 @@ def finish(steps: Steps, environment: Mapping[str, str], device: str) -> int:
     code = (
         "import json, sys; from benchmarks import record; "
         "record.RECORDS = __import__('pathlib').Path(sys.argv[2]); "
-        "record.write('gpu', device=sys.argv[3], results=[json.loads(line) for line in open(sys.argv[1])])"
+        "record.write('gpu', device=sys.argv[3], steps=[json.loads(line) for line in open(sys.argv[1])])"
     )
     steps.end = time.monotonic() + 20
     folder = build.ROOT / "benchmarks/records" if device.startswith("CUDA") else steps.folder

@@ -54,6 +54,30 @@ def name() -> str:
     return f"llama-cpp-python {version()}"
 
 
+def build() -> str:
+    """llama.cpp's own version and ggml's version and commit, as the loaded libraries say."""
+    llama, ggml, commit = (_text_of(name) for name in ("llama_version", "ggml_version", "ggml_commit"))
+    return f"llama.cpp {llama}, ggml {ggml} ({commit})"
+
+
+def build_flags() -> str:
+    """What llama.cpp was built with and found on this processor, as it prints it."""
+    return str(llama_cpp.llama_print_system_info().decode("utf-8", "replace")).strip(" |")
+
+
+def backend_api() -> int:
+    """Number of ggml's backend interface that the running engine has."""
+    first = _function("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)(0)
+    return ctypes.c_int.from_address(first).value if first else 0
+
+
+def _text_of(name: str) -> str:
+    try:
+        return str(_function(name, ctypes.c_char_p)().decode("utf-8", "replace"))
+    except AttributeError:  # of another age: what it does not say is not known
+        return "unknown"
+
+
 def n_cores() -> int:
     """Cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

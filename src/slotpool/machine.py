@@ -6,7 +6,9 @@ Measures no speed; that is the probe's job.
 from __future__ import annotations
 
 import platform
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -48,6 +50,28 @@ def read() -> Machine:
         ram_cgroup=found.cgroup,
         ram_limited_by="cgroup" if is_limited else "system",
     )
+
+
+def cpu_name() -> str:
+    """The processor's name as it is sold; what the system calls it where nothing says."""
+    lines = _text_of(Path("/proc/cpuinfo")).splitlines()
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def driver_version(device: str) -> str | None:
+    """Version of the driver behind one of ggml's devices (`CUDA0`); None where nothing says it."""
+    if not device.startswith("CUDA"):
+        return None
+    found = re.search(r"\b\d{2,4}\.\d+(\.\d+)?\b", _text_of(Path("/proc/driver/nvidia/version")))
+    return found[0] if found else None
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _available() -> native.AvailableMemory:

@@ -10,11 +10,12 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from itertools import takewhile
 
 import click
 
+from slotpool.about import version
 from slotpool.cli.failure import explain
 from slotpool.errors import unknown
 
@@ -47,14 +48,6 @@ def _print_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> No
     if is_asked and not ctx.resilient_parsing:
         click.echo(f"slotpool {version()}")
         ctx.exit()
-
-
-def version() -> str:
-    """The installed version of slotpool; `unknown` when it runs from a checkout that is not installed."""
-    try:
-        return metadata.version("slotpool")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 @click.group(cls=VerbGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

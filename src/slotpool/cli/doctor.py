@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from slotpool import machine
-from slotpool.cli import version
+from slotpool.about import version
 from slotpool.cli.output import json_option, print_json, print_line, print_pairs, print_table
 from slotpool.errors import REFUSED, SlotpoolError, printable
 from slotpool.sizes import format_bytes
