@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from slotpool import about, records
+from slotpool import about, engine, records
 from slotpool.errors import SlotpoolError
-from slotpool.records import digest, files, schema
+from slotpool.records import digest, facts, files, schema
 
 DEMO = Path(__file__).parents[2] / "src/slotpool/data/demo.gguf"
 
@@ -47,10 +47,18 @@ def test_record_says_what_ran_and_where(made: dict[str, Any]) -> None:
     assert made["engine"]["abi"] == "fits, backend API 2"
     assert "CPU" in made["engine"]["build_flags"]
     assert "ggml" in made["engine"]["llama_cpp"]
-    assert made["devices"][-1]["name"] == "CPU"
+    assert "CPU" in [device["name"] for device in made["devices"]]
     assert made["machine"]["n_cores"] >= 1
     assert made["machine"]["cpu"]
     assert made["commit"] == about.commit()
+
+
+def test_devices_are_the_engines_and_not_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = engine.Device("SLOTS0", "slotpool: expert slots on CPU", "ACCEL", 0, 0)
+    gpu = engine.Device("CUDA0", "a GPU", "GPU", 5, 9)
+    monkeypatch.setattr(engine, "devices", lambda: [gpu, own])
+    found = facts.device_facts()
+    assert [(one["name"], one["description"], one["memory_bytes"]) for one in found] == [("CUDA0", "a GPU", 9)]
 
 
 def test_record_says_which_model_by_its_bytes() -> None:

@@ -16,6 +16,9 @@ from slotpool.records.digest import sha256_of
 from slotpool.records.schema import VERSION
 from slotpool.trace.fingerprint import fingerprint
 
+_OURS = "slotpool: "
+"""What the descriptions of the core's own devices begin with."""
+
 
 def make(
     kind: str, *, model: Path | None = None, flags: Mapping[str, Any], results: Mapping[str, Any], load_average: float | None = None
@@ -57,7 +60,7 @@ def engine_facts() -> dict[str, str | None]:
 
 
 def device_facts() -> list[dict[str, Any]]:
-    """The engine's devices; `driver` is None where nothing says it."""
+    """The engine's devices, not those that the core adds; `driver` is None where nothing says it."""
     return [
         {
             "name": device.name,
@@ -66,6 +69,7 @@ def device_facts() -> list[dict[str, Any]]:
             "driver": machine.driver_version(device.name),
         }
         for device in engine.devices()
+        if not device.description.startswith(_OURS)
     ]
 
 
