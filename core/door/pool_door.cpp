@@ -22,6 +22,7 @@ bool pass(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids) { r
 bool look_up(slotpool_pool &handle, const std::int32_t *ids, std::size_t n_ids) { return handle.pool.look_up(ids, n_ids, handle.lookups); }
 
 bool run_event(slotpool_pool &handle, Ask ask, const std::int32_t *ids, std::size_t n_ids, bool publish) {
+    handle.is_fresh = false;
     if (!ask(handle, ids, n_ids)) return false;
     for (const Lookup &lookup : handle.lookups) {
         if (publish && !lookup.is_hit && lookup.slot != kNone) handle.pool.publish(lookup.slot);
@@ -37,6 +38,17 @@ int run_and_copy(slotpool_pool &handle, Ask ask, const std::int32_t *ids, std::s
     return static_cast<int>(handle.lookups.size());
 }
 
+bool read_expected(const slotpool_pool &handle, const std::int32_t *experts, const double *shares, std::size_t n, std::vector<Expected> &out) {
+    std::vector<bool> is_known(static_cast<std::size_t>(handle.pool.n_expert()), false);
+    for (std::size_t i = 0; i < n; i++) {
+        if (!has_expert(&handle, experts[i]) || is_known[static_cast<std::size_t>(experts[i])] || !(shares[i] >= 0.0 && shares[i] <= 1.0))
+            return false;
+        is_known[static_cast<std::size_t>(experts[i])] = true;
+        out.push_back({experts[i], shares[i]});
+    }
+    return true;
+}
+
 }  // namespace
 
 slotpool_pool *slotpool_pool_new(int n_expert, int n_slots, const char *policy, double decay) {
@@ -47,6 +59,19 @@ slotpool_pool *slotpool_pool_new(int n_expert, int n_slots, const char *policy, 
 }
 
 void slotpool_pool_free(slotpool_pool *pool) { delete pool; }
+
+int slotpool_pool_warm(slotpool_pool *pool, const int32_t *experts, const double *shares, size_t n, int n_kept, int publish, slotpool_lookup *out,
+                       int capacity) {
+    std::vector<Expected> hottest;
+    if (!pool->is_fresh || !read_expected(*pool, experts, shares, n, hottest)) return -1;
+    pool->is_fresh = false;
+    const std::vector<Lookup> warmed = pool->pool.warm(hottest, n_kept);
+    for (std::size_t i = 0; i < warmed.size() && static_cast<int>(i) < capacity; i++) out[i] = copied(warmed[i]);
+    for (const Lookup &lookup : warmed) {
+        if (publish != 0) pool->pool.publish(lookup.slot);
+    }
+    return static_cast<int>(warmed.size());
+}
 
 int slotpool_pool_event(slotpool_pool *pool, const int32_t *ids, size_t n_ids, int publish, slotpool_lookup *out, int capacity) {
     return run_and_copy(*pool, &admit_all, ids, n_ids, publish != 0, out, capacity);

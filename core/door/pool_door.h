@@ -9,4 +9,5 @@
 struct slotpool_pool {
     slotpool::Pool pool;
     std::vector<slotpool::Lookup> lookups;
+    bool is_fresh = true;  // has seen no event
 };

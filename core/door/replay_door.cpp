@@ -48,6 +48,7 @@ bool are_in_range(const slotpool_events &events, int n_expert) {
 
 int slotpool_pool_replay(slotpool_pool *pool, const slotpool_events *events, int admission, slotpool_replayed *out, int32_t *hits) {
     out[0] = out[1] = {0, 0, 0, 0};
+    pool->is_fresh = false;
     for (std::size_t event = 0; event < events->n_events; event++) {
         if (!ask(*pool, *events, event, admission)) return -1;
         const int n_hits = count(*pool, phase_of(*events, event, out));

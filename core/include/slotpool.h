@@ -130,6 +130,11 @@ SLOTPOOL_API int slotpool_pool_look_up(slotpool_pool *pool, const int32_t *ids, 
 SLOTPOOL_API int slotpool_pool_rank(slotpool_pool *pool, int32_t *experts, int capacity);
 // A slot for a miss of the last event: 1 and the lookup; 0 when the policy refused, no slot could be taken, or it is no such miss.
 SLOTPOOL_API int slotpool_pool_admit(slotpool_pool *pool, int expert, int may_refuse, int publish, slotpool_lookup *out);
+// Before the first event: the hottest experts first, shares of the events that are expected to ask for them, in [0, 1]; as many as there
+// are slots get one, the first n_kept are never evicted. Returns the number of lookups (at most `capacity` are written, the hottest first),
+// or -1, and nothing changes, for experts out of range or there twice, shares out of range, and a pool that has seen an event.
+SLOTPOOL_API int slotpool_pool_warm(slotpool_pool *pool, const int32_t *experts, const double *shares, size_t n, int n_kept, int publish,
+                                    slotpool_lookup *out, int capacity);
 SLOTPOOL_API int slotpool_pool_find(const slotpool_pool *pool, int expert);
 SLOTPOOL_API void slotpool_pool_publish(slotpool_pool *pool, int slot);
 SLOTPOOL_API void slotpool_pool_abandon(slotpool_pool *pool, int slot);

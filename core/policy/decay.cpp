@@ -4,11 +4,15 @@ namespace slotpool {
 namespace {
 
 constexpr double kUnitLimit = 1e100;
+constexpr double kMostEvents = 1000.0;  // that a seed stands for, where a decay forgets nothing or little
 
 }  // namespace
 
 DecayedCounts::DecayedCounts(double decay, int n_expert, int n_slots)
-    : growth_(1.0 / decay), score_(static_cast<std::size_t>(n_expert), 0.0), slots_(n_slots) {}
+    : growth_(1.0 / decay),
+      horizon_(decay > 0.999 ? kMostEvents : 1.0 / (1.0 - decay)),
+      score_(static_cast<std::size_t>(n_expert), 0.0),
+      slots_(n_slots) {}
 
 void DecayedCounts::begin_event() {
     unit_ *= growth_;
@@ -18,7 +22,7 @@ void DecayedCounts::begin_event() {
 // a slot that is being filled is among them too: it must know what it was asked for meanwhile
 void DecayedCounts::asked(int expert, int slot) {
     score_[static_cast<std::size_t>(expert)] += unit_;
-    if (slot != kNone) slots_.raise(slot, score(expert));
+    if (slot != kNone && !kept_.has(expert)) slots_.raise(slot, score(expert));
 }
 
 void DecayedCounts::rescale() {

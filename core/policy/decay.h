@@ -5,6 +5,7 @@
 // for; a heap over the slots gives the smallest in O(log slots) without looking at the others.
 #pragma once
 
+#include "policy/kept.h"
 #include "policy/policy.h"
 #include "policy/slot_heap.h"
 
@@ -13,10 +14,17 @@ namespace slotpool {
 class DecayedCounts {
    public:
     DecayedCounts(double decay, int n_expert, int n_slots);
+    // The score that so many of all events asking for the expert have always led to.
+    void seed(int expert, double share) { score_[static_cast<std::size_t>(expert)] += share * horizon_ * unit_; }
+    void keep(int expert) { kept_.add(expert); }
     void begin_event();
     void asked(int expert, int slot);
-    void admitted(int expert, int slot) { slots_.add(slot, score(expert)); }
-    void evicted(int slot) { slots_.remove(slot); }
+    void admitted(int expert, int slot) {
+        if (!kept_.has(expert)) slots_.add(slot, score(expert));
+    }
+    void evicted(int expert, int slot) {
+        if (!kept_.has(expert)) slots_.remove(slot);
+    }
 
     double unit() const { return unit_; }  // what one event adds
     double score(int expert) const { return score_[static_cast<std::size_t>(expert)]; }
@@ -25,20 +33,24 @@ class DecayedCounts {
    private:
     void rescale();
 
-    double growth_;  // 1 / decay
+    double growth_;   // 1 / decay
+    double horizon_;  // events that a score sums up
     double unit_ = 1.0;
     std::vector<double> score_;  // by expert
-    SlotHeap slots_;             // by the scores of their experts
+    SlotHeap slots_;             // by the scores of their experts, without those that are kept
+    KeptExperts kept_;
 };
 
 class Decay final : public Policy {
    public:
     Decay(double decay, int n_expert, int n_slots) : counts_(decay, n_expert, n_slots) {}
+    void seed(int expert, double share) override { counts_.seed(expert, share); }
+    void keep(int expert) override { counts_.keep(expert); }
     void begin_event() override { counts_.begin_event(); }
     void asked(int expert, int slot) override { counts_.asked(expert, slot); }
     void hit(int, int) override {}
     void admitted(int expert, int slot) override { counts_.admitted(expert, slot); }
-    void evicted(int, int slot) override { counts_.evicted(slot); }
+    void evicted(int expert, int slot) override { counts_.evicted(expert, slot); }
     int victim(const PoolView &view) const override;
     double worth(int expert) const override { return counts_.score(expert); }
     bool refuses(int candidate, int victim) const override { return worth(candidate) <= worth(victim); }

@@ -17,12 +17,14 @@ namespace slotpool {
 class Follow final : public Policy {
    public:
     Follow(double decay, int n_expert, int n_slots);
+    void seed(int expert, double share) override { counts_.seed(expert, share); }
+    void keep(int expert) override { counts_.keep(expert); }
     void begin_event() override;
     void asked(int expert, int slot) override;
     void asked_all() override;
     void hit(int, int) override {}
     void admitted(int expert, int slot) override { counts_.admitted(expert, slot); }
-    void evicted(int, int slot) override { counts_.evicted(slot); }
+    void evicted(int expert, int slot) override { counts_.evicted(expert, slot); }
     int victim(const PoolView &view) const override;
     double worth(int expert) const override;
     bool is_choosy() const override { return true; }

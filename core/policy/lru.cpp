@@ -15,15 +15,19 @@ void Lru::begin_event() {
     used_.clear();
 }
 
-void Lru::hit(int, int slot) {
+void Lru::hit(int expert, int slot) {
+    if (kept_.has(expert)) return;
     unlink(slot);
     used_.push_back(slot);
 }
 
-void Lru::admitted(int, int slot) { used_.push_back(slot); }
+void Lru::admitted(int expert, int slot) {
+    if (!kept_.has(expert)) used_.push_back(slot);
+}
 
 // who was used by the current event can leave it too, by hand
-void Lru::evicted(int, int slot) {
+void Lru::evicted(int expert, int slot) {
+    if (kept_.has(expert)) return;
     const auto used = std::find(used_.begin(), used_.end(), slot);
     used != used_.end() ? void(used_.erase(used)) : unlink(slot);
 }

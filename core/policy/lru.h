@@ -6,6 +6,7 @@
 // whatever the number of slots.
 #pragma once
 
+#include "policy/kept.h"
 #include "policy/policy.h"
 
 namespace slotpool {
@@ -13,11 +14,12 @@ namespace slotpool {
 class Lru final : public Policy {
    public:
     explicit Lru(int n_slots);
+    void keep(int expert) override { kept_.add(expert); }
     void begin_event() override;
     void asked(int, int) override {}
-    void hit(int, int slot) override;
-    void admitted(int, int slot) override;
-    void evicted(int, int slot) override;
+    void hit(int expert, int slot) override;
+    void admitted(int expert, int slot) override;
+    void evicted(int expert, int slot) override;
     int victim(const PoolView &view) const override;
 
    private:
@@ -33,6 +35,7 @@ class Lru final : public Policy {
     int anchor_;               // one past the last slot: before the oldest, after the newest
     std::vector<Link> links_;  // by slot, and the anchor's
     std::vector<int> used_;    // by the current event, not in the ring
+    KeptExperts kept_;         // whose slots are never in it
 };
 
 }  // namespace slotpool

@@ -14,13 +14,17 @@ constexpr int kNone = -1;
 class PoolView {
    public:
     virtual ~PoolView() = default;
-    virtual bool is_victim(int slot) const = 0;  // holds bytes, is not pinned, is not being filled
+    virtual bool is_victim(int slot) const = 0;  // holds bytes, is not pinned or kept, is not being filled
     virtual int expert_in(int slot) const = 0;
 };
 
 class Policy {
    public:
     virtual ~Policy() = default;
+    // Before the first event. `share`: of the events to come, how many are expected to ask for the expert.
+    virtual void seed(int, double) {}
+    // Before the expert has a slot for the first time: it never is a victim.
+    virtual void keep(int) {}
     virtual void begin_event() {}
     // Once per distinct expert of an event, hit or miss, in order of appearance. `slot` is where the expert is, or is on its
     // way to; kNone when it has none.

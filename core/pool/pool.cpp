@@ -9,6 +9,21 @@ Pool::Pool(int n_expert, int n_slots, std::unique_ptr<Policy> policy)
     for (int index = n_slots - 1; index >= 0; index--) free_.push_back(index);
 }
 
+// The coldest gets the lowest slot: where the policy sees no difference, it goes first.
+std::vector<Lookup> Pool::warm(const std::vector<Expected> &hottest, int n_kept) {
+    event_++;
+    policy_->begin_event();
+    for (const Expected &one : hottest) policy_->seed(one.expert, one.share);
+    for (std::size_t i = 0; i < hottest.size() && static_cast<int>(i) < n_kept; i++) {
+        expert(hottest[i].expert).is_kept = true;
+        policy_->keep(hottest[i].expert);
+    }
+    std::vector<Lookup> warmed;
+    for (std::size_t i = 0; i < std::min(hottest.size(), free_.size()); i++) warmed.push_back({hottest[i].expert, kNone, kNone, 0, false});
+    for (auto lookup = warmed.rbegin(); lookup != warmed.rend(); ++lookup) admit(*lookup, false);
+    return warmed;
+}
+
 int Pool::find(int expert) const { return experts_[static_cast<std::size_t>(expert)].filled; }
 
 bool Pool::are_in_range(const std::int32_t *ids, std::size_t n_ids) const {
@@ -117,7 +132,8 @@ int Pool::take_slot(Lookup &lookup, bool may_refuse) {
     lookup.evicted = kNone;
     if (free_.empty()) {
         const int victim = policy_->victim(*this);
-        if (victim == kNone || (may_refuse && policy_->refuses(lookup.expert, expert_in(victim)))) return kNone;
+        if (victim == kNone) return kNone;
+        if (may_refuse && !expert(lookup.expert).is_kept && policy_->refuses(lookup.expert, expert_in(victim))) return kNone;
         lookup.evicted = slot(victim).expert;
         release(victim);
     }
@@ -144,7 +160,7 @@ void Pool::abandon(int index) { release(index); }
 
 bool Pool::evict(int gone) {
     const int index = find(gone);
-    if (index == kNone || slot(index).is_pinned) return false;
+    if (index == kNone || slot(index).is_pinned || expert(gone).is_kept) return false;
     release(index);
     return true;
 }
@@ -171,7 +187,8 @@ void Pool::swap_slots(int a, int b) {
 
 bool Pool::is_victim(int index) const {
     const Slot &candidate = slots_[static_cast<std::size_t>(index)];
-    return candidate.expert != kNone && !candidate.is_filling && !candidate.is_pinned && candidate.used_in != event_;
+    const bool is_taken = candidate.expert != kNone && !candidate.is_filling && !candidate.is_pinned && candidate.used_in != event_;
+    return is_taken && !experts_[static_cast<std::size_t>(candidate.expert)].is_kept;
 }
 
 }  // namespace slotpool

@@ -1,7 +1,7 @@
 // The slot table: which expert is in which slot. Knows no ggml, no clock, no threads and no bytes.
 //
 // Invariants: an expert is in at most one slot and a slot holds at most one expert; a slot that is being filled is not a
-// hit and not a victim; no expert of an event is evicted by that event; a pinned expert is never evicted.
+// hit and not a victim; no expert of an event is evicted by that event; an expert that is pinned or kept is never evicted.
 //
 // The order within an event is part of the specification (slotpool.policies.reference is its model): every distinct
 // expert is looked up against the table as the event found it, in order of first appearance; the policy hears of all of
@@ -26,6 +26,12 @@ struct Lookup {
     bool is_hit;
 };
 
+// What is expected of an expert before the first event: `share` of the events will ask for it.
+struct Expected {
+    std::int32_t expert;
+    double share;
+};
+
 class Pool final : public PoolView {
    public:
     // n_slots in [0, n_expert]. The policy must be made for the same numbers.
@@ -34,6 +40,10 @@ class Pool final : public PoolView {
     int n_expert() const { return n_expert_; }
     int n_slots() const { return static_cast<int>(slots_.size()); }
 
+    // Before the first event: the policy takes `hottest`, the hottest first, as if it had seen them, and as many of them as there are slots get
+    // one, to be filled until publish(). The first n_kept are never evicted from the moment they have a slot, now or later.
+    // Returns the lookups of those with a slot, the hottest first. Each expert is in [0, n_expert), and there once.
+    std::vector<Lookup> warm(const std::vector<Expected> &hottest, int n_kept);
     // Slot that holds the expert's bytes, or kNone. Touches neither recency nor counts.
     int find(int expert) const;
 
@@ -56,7 +66,7 @@ class Pool final : public PoolView {
 
     void publish(int slot);  // the slot's bytes are there
     void abandon(int slot);  // the slot's bytes will not come: it is free again
-    bool evict(int expert);  // false: not resident, pinned, or being filled
+    bool evict(int expert);  // false: not resident, pinned, kept, or being filled
     bool pin(int expert);    // false: not resident
     void unpin(int expert);
     void swap_slots(int a, int b);  // for tests that need a wrong map: the experts of two slots are exchanged
@@ -77,6 +87,7 @@ class Pool final : public PoolView {
         std::int32_t slot = kNone;
         std::int32_t filled = kNone;  // the same once its bytes are there: what is looked up, in one step
         std::int32_t index = 0;       // in the event's list of distinct experts, valid when seen_in is the current event
+        bool is_kept = false;
         std::uint64_t seen_in = 0;
     };
 

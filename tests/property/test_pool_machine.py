@@ -42,6 +42,23 @@ class PoolMachine(RuleBasedStateMachine):
         self.core, self.reference = twins(*policy, n_expert, self.n_slots)
         self.filling: set[int] = set()
         self.pinned: set[int] = set()
+        self.kept: set[int] = set()
+        self.resident: set[int] = set()  # of those that are kept
+        if data.draw(st.booleans(), label="warm"):
+            self.warm(data)
+
+    def warm(self, data: Any) -> None:
+        experts = data.draw(st.lists(self.experts(), unique=True), label="hottest")
+        shares = sorted((data.draw(st.floats(0, 1), label="share") for _ in experts), reverse=True)
+        n_kept, publish = data.draw(st.integers(0, self.n_slots), label="n_kept"), data.draw(st.booleans(), label="publish")
+        hottest = list(zip(experts, shares, strict=True))
+        found = self.reference.warm(hottest, n_kept=n_kept, publish=publish)
+        assert [astuple(one) for one in self.core.warm(hottest, n_kept=n_kept, publish=publish)] == [astuple(one) for one in found]
+        assert [one.expert for one in found] == experts[: self.n_slots]
+        assert [one.slot for one in found] == list(reversed(range(len(found))))
+        self.kept = set(experts[:n_kept])
+        if not publish:
+            self.filling.update(one.slot for one in found)
 
     @rule(data=st.data(), publish=st.booleans(), may_refuse=st.booleans())
     def event(self, data: Any, publish: bool, may_refuse: bool) -> None:
@@ -94,7 +111,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert held == [self.core.find(one) for one in range(self.n_expert)], "a refusal changed the pool"
             return
         assert admitted.slot not in self.filling
-        assert admitted.evicted not in self.pinned
+        assert admitted.evicted not in self.pinned | self.kept
         if ids is not None:
             self.check_lookup(admitted, ids, before if admitted.evicted == NONE else held)
         if not publish:
@@ -105,6 +122,13 @@ class PoolMachine(RuleBasedStateMachine):
         ids = data.draw(st.lists(self.experts(), max_size=3), label="ids")
         for _ in range(times):
             both_event(self.core, self.reference, ids, True)
+
+    @rule(data=st.data())
+    def refuse_to_be_warmed_twice(self, data: Any) -> None:
+        both_event(self.core, self.reference, [], True)
+        for pool in (self.core, self.reference):
+            with pytest.raises(ValueError, match="expected each expert once"):
+                pool.warm([(data.draw(self.experts()), 0.5)])
 
     @rule(data=st.data(), bad=st.sampled_from(OUTSIDE) | st.integers(0, 3))
     def refuse_an_id_out_of_range(self, data: Any, bad: int) -> None:
@@ -141,7 +165,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def evict(self, data: Any) -> None:
         expert = data.draw(self.experts())
-        may_go = self.core.find(expert) != NONE and expert not in self.pinned
+        may_go = self.core.find(expert) != NONE and expert not in self.pinned | self.kept
         assert self.core.evict(expert) is self.reference.evict(expert) is may_go
 
     @invariant()
@@ -153,6 +177,9 @@ class PoolMachine(RuleBasedStateMachine):
         assert all(0 <= slot < self.n_slots for slot in taken)
         assert not self.filling.intersection(taken), "a slot that is being filled was found"
         assert all(slots[expert] != NONE for expert in self.pinned), "a pinned expert was evicted"
+        resident = {expert for expert in self.kept if slots[expert] != NONE}
+        assert self.resident <= resident, "a kept expert was evicted"
+        self.resident = resident
 
     def experts(self) -> st.SearchStrategy[int]:
         return st.integers(0, self.n_expert - 1)
@@ -164,7 +191,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert lookup.slot not in self.filling
         if lookup.evicted != NONE:
             assert lookup.evicted not in ids, "an expert of the event was evicted by it"
-            assert lookup.evicted not in self.pinned
+            assert lookup.evicted not in self.pinned | self.kept
             assert before[lookup.evicted] == lookup.slot
 
 
@@ -222,3 +249,36 @@ def test_scores_are_rescaled_alike(decay: float) -> None:
 
 def test_lookups_of_core_and_reference_have_the_same_fields() -> None:
     assert list(native.Lookup.__dataclass_fields__) == list(Lookup.__dataclass_fields__)
+
+
+HOTTEST = [(5, 1.0), (2, 0.75), (7, 0.5), (0, 0.25), (1, 0.1)]
+
+
+@pytest.mark.parametrize(("policy", "decay"), POLICIES)
+@pytest.mark.parametrize("n_kept", [0, 1, 3])
+def test_a_warm_pool_that_keeps_some_is_equal_event_by_event(policy: str, decay: float, n_kept: int) -> None:
+    draw = random.Random(f"{policy} {decay} {n_kept}")
+    core, reference = twins(policy, decay, 16, 4)
+    assert [astuple(one) for one in core.warm(HOTTEST, n_kept=n_kept)] == [
+        astuple(one) for one in reference.warm(HOTTEST, n_kept=n_kept)
+    ]
+    for number in range(400):
+        ids = draw.sample(range(16), draw.randint(1, 4))
+        found = both_event(core, reference, ids, True, may_refuse=number % 3 == 0)
+        assert not {lookup.evicted for lookup in found} & {expert for expert, _ in HOTTEST[:n_kept]}
+
+
+@pytest.mark.parametrize("policy", ["lru", "decay", "follow"])
+def test_of_a_warm_set_the_coldest_goes_first(policy: str) -> None:
+    for pool in twins(policy, 0.97, 16, 4):
+        pool.warm(HOTTEST)
+        gone = [pool.event([new])[0].evicted for new in (8, 9, 10)]
+        assert gone == ([0, 7, 2] if policy == "lru" else [0, 8, 9]), "what was expected outweighs what came once"
+
+
+@pytest.mark.parametrize("hottest", [[(16, 0.5)], [(-1, 0.5)], [(1, 0.5), (1, 0.5)], [(1, 1.5)], [(1, -0.1)], [(1, float("nan"))]])
+def test_what_cannot_be_expected_is_refused(hottest: list[tuple[int, float]]) -> None:
+    for pool in twins("decay", 0.97, 16, 4):
+        with pytest.raises(ValueError, match="expected"):
+            pool.warm(hottest)
+        assert pool.event([3])[0].slot == 0, "a refusal changed the pool"

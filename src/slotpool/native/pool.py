@@ -45,6 +45,14 @@ _FUNCTIONS: Functions = (
         ctypes.c_int,
         (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Lookup)),
     ),
+    (
+        "slotpool_pool_warm",
+        ctypes.c_int,
+        (
+            *(ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_double), ctypes.c_size_t),
+            *(ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Lookup), ctypes.c_int),
+        ),
+    ),
     ("slotpool_pool_find", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int)),
     ("slotpool_pool_publish", None, (ctypes.c_void_p, ctypes.c_int)),
     ("slotpool_pool_abandon", None, (ctypes.c_void_p, ctypes.c_int)),
@@ -82,6 +90,23 @@ class Pool:
                 f'found "{policy}", {n_slots} slots of {n_expert}, {decay}'
             )
         self._n_expert = n_expert
+
+    def warm(self, hottest: Sequence[tuple[int, float]], *, n_kept: int = 0, publish: bool = True) -> list[Lookup]:
+        """Before the first event: fills slots with the hottest experts (expert, share of the events that will ask for it), hottest first.
+
+        The first `n_kept` are never evicted. One Lookup per expert with a slot. ValueError for an expert out of range or there twice, a
+        share outside [0, 1], and a pool that has seen an event.
+        """
+        n = len(hottest)
+        out = (_Lookup * self._n_expert)()
+        in_range = all(0 <= expert < self._n_expert for expert, _ in hottest) and n <= self._n_expert
+        experts = (ctypes.c_int32 * n)(*(expert for expert, _ in hottest)) if in_range else None
+        shares = (ctypes.c_double * n)(*(share for _, share in hottest))
+        kept = max(0, min(n_kept, self._n_expert))
+        n_found = core().slotpool_pool_warm(self._pool, experts, shares, n, kept, int(publish), out, len(out)) if in_range else -1
+        if n_found < 0:
+            raise ValueError("expected each expert once with a share from 0 to 1, and a pool that has seen no event")
+        return [_copied(one) for one in out[:n_found]]
 
     def event(self, ids: Sequence[int], *, publish: bool = True, may_refuse: bool = False) -> list[Lookup]:
         """One event: `ids` in (token, k) order. With `publish` admitted slots are complete at once. ValueError on an id out of range.
@@ -144,7 +169,7 @@ class Pool:
         core().slotpool_pool_abandon(self._pool, slot)
 
     def evict(self, expert: int) -> bool:
-        """Frees the expert's slot. False when it is not resident, pinned or being filled."""
+        """Frees the expert's slot. False when it is not resident, pinned, kept or being filled."""
         return bool(core().slotpool_pool_evict(self._pool, expert))
 
     def pin(self, expert: int) -> bool:

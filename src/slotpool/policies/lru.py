@@ -16,6 +16,9 @@ class Lru:
         self._event = 0
         self._used_in = [0] * n_slots  # the last event that hit the slot or took it
 
+    def seed(self, expert: int, share: float) -> None:
+        """Only slots are remembered: the pool gives the hottest the highest."""
+
     def begin_event(self) -> None:
         """What is used from now on is more recent than all before."""
         self._event += 1

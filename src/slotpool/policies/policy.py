@@ -24,6 +24,9 @@ class PoolView(Protocol):
 class Policy(Protocol):
     """Hears what happens in the pool, in the order of the methods here, and names the slot that goes when one is needed."""
 
+    def seed(self, expert: int, share: float) -> None:
+        """Before the first event: of the events to come, so many are expected to ask for the expert. Share in [0, 1]."""
+
     def begin_event(self) -> None:
         """An event begins; nothing of it has been looked up."""
 

@@ -30,7 +30,7 @@ class ReferencePool:
     """The slots of one group of expert tensors.
 
     An expert has at most one slot and a slot at most one expert. A slot that is being filled is not a hit and not a victim. No
-    expert of an event is evicted by it. A pinned expert is never evicted.
+    expert of an event is evicted by it. An expert that is pinned, or kept, is never evicted.
     """
 
     def __init__(self, n_expert: int, n_slots: int, policy: Policy) -> None:
@@ -42,8 +42,34 @@ class ReferencePool:
         self._experts = [NONE] * n_slots  # by slot
         self._filling: set[int] = set()  # slots
         self._pinned: set[int] = set()  # slots
+        self._kept: set[int] = set()  # experts
+        self._is_fresh = True
         self._used: set[int] = set()  # slots the current event hit or took
         self._lookups: dict[int, Lookup] = {}  # of the last event, by expert
+
+    def warm(self, hottest: Sequence[tuple[int, float]], *, n_kept: int = 0, publish: bool = True) -> list[Lookup]:
+        """Before the first event: fills slots with what is expected to be asked for; one Lookup per expert with a slot, hottest first.
+
+        `hottest` has experts and the share of the events that will ask for each, the hottest first. The policy takes them as if it had
+        seen them, and as many as there are slots get one: the coldest of these the lowest. The first `n_kept` are never evicted from
+        the moment they have a slot, now or later. Raises ValueError, and changes nothing, for an expert out of range or there twice, a
+        share outside [0, 1], and a pool that has seen an event.
+        """
+        experts = [expert for expert, _ in hottest]
+        for expert in experts:
+            self._check_expert(expert)
+        if len(set(experts)) < len(experts) or not all(0.0 <= share <= 1.0 for _, share in hottest) or not self._is_fresh:
+            raise ValueError("expected each expert once with a share from 0 to 1, and a pool that has seen no event")
+        self._is_fresh = False
+        self._policy.begin_event()
+        for expert, share in hottest:
+            self._policy.seed(expert, share)
+        self._kept = set(experts[: max(0, n_kept)])
+        slots = {expert: self._admit(expert, False)[0] for expert in reversed(experts[: len(self._experts)])}
+        lookups = [Lookup(expert, slots[expert], NONE, 0, False) for expert in experts[: len(slots)]]
+        if publish:
+            self._publish_all(lookups)
+        return lookups
 
     def event(self, ids: Sequence[int], *, publish: bool = True, may_refuse: bool = False) -> list[Lookup]:
         """Looks up the experts of one event and takes slots for the misses; one Lookup per distinct expert, in order of appearance.
@@ -66,6 +92,7 @@ class ReferencePool:
         """The first half of an event: who is a hit and who a miss. Recency and policy are told, no slot is taken."""
         for expert in ids:
             self._check_expert(expert)
+        self._is_fresh = False
         asked = list(dict.fromkeys(ids))
         hits = {expert: self.find(expert) for expert in asked if self.find(expert) != NONE}
         self._tell(asked, hits)
@@ -107,6 +134,7 @@ class ReferencePool:
         for expert in ids:
             self._check_expert(expert)
         self._lookups = {}
+        self._is_fresh = False
         asked = list(dict.fromkeys(ids))
         hits = {expert: self.find(expert) for expert in asked if self.find(expert) != NONE}
         slots = hits.copy()
@@ -136,9 +164,9 @@ class ReferencePool:
         self._release(slot)
 
     def evict(self, expert: int) -> bool:
-        """Frees the expert's slot. False when it is not resident, pinned or being filled."""
+        """Frees the expert's slot. False when it is not resident, pinned, kept or being filled."""
         slot = self.find(expert)
-        if slot == NONE or slot in self._pinned:
+        if slot == NONE or slot in self._pinned or expert in self._kept:
             return False
         self._release(slot)
         return True
@@ -155,8 +183,9 @@ class ReferencePool:
         self._pinned.discard(self.find(expert))
 
     def is_victim(self, slot: int) -> bool:
-        """Whether a policy may name the slot: it holds an expert and is not being filled, pinned or used by the current event."""
-        return self._experts[slot] != NONE and slot not in self._filling | self._pinned | self._used
+        """Whether a policy may name the slot: it holds an expert and is not being filled, pinned, kept or used by the current event."""
+        expert = self._experts[slot]
+        return expert != NONE and expert not in self._kept and slot not in self._filling | self._pinned | self._used
 
     def has_free_slot(self) -> bool:
         """Whether a slot has no expert, neither filled nor on its way."""
@@ -181,7 +210,9 @@ class ReferencePool:
         evicted = NONE
         if NONE not in self._experts:
             victim = self._policy.victim(self)
-            if victim == NONE or (may_refuse and self._policy.refuses(expert, self._experts[victim])):
+            if victim == NONE:
+                return NONE, NONE
+            if may_refuse and expert not in self._kept and self._policy.refuses(expert, self._experts[victim]):
                 return NONE, NONE
             evicted = self._experts[victim]
             self._release(victim)
