@@ -24,13 +24,23 @@ struct Totals {
     std::uint64_t bytes_copied = 0;
     std::uint64_t bytes_saved = 0;
     std::uint64_t refused = 0;
+    std::uint64_t warmed = 0;
 };
+
+std::uint64_t slab_bytes(const Session &session, std::size_t group) {
+    std::uint64_t bytes = 0;
+    for (const int tensor : session.plan.groups[group].tensors) bytes += session.plan.tensors[static_cast<std::size_t>(tensor)].slab_bytes;
+    return bytes;
+}
 
 Totals totals_of(const Session &session) {
     Totals sum;
-    session.each_context([&](const ContextCounts &context) {
-        for (const GroupCounts &group : context.groups) {
+    session.each_context([&](ContextCounts &context) {
+        for (std::size_t i = 0; i < context.groups.size(); i++) {
+            const GroupCounts &group = context.groups[i];
             sum.refused += group.refused.get();
+            sum.warmed += group.warmed.get();
+            sum.bytes_copied += group.warmed.get() * slab_bytes(session, i);
             for (const PhaseCounts &phase : group.phase) {
                 sum.lookups += phase.lookups.get();
                 sum.hits += phase.hits.get();
@@ -95,7 +105,7 @@ std::uint64_t slot_bytes(const Session &session) {
     for (std::size_t group = 0; group < session.plan.groups.size(); group++) {
         if (!session.off_reason(static_cast<int>(group)).empty()) continue;
         const auto slots = static_cast<std::uint64_t>(session.slots_of(static_cast<int>(group)));
-        for (int tensor : session.plan.groups[group].tensors) bytes += slots * session.plan.tensors[static_cast<std::size_t>(tensor)].slab_bytes;
+        bytes += slots * slab_bytes(session, group);
     }
     return bytes;
 }
@@ -120,6 +130,7 @@ std::string used(const Session &session) {
     std::string text = "pool " + std::to_string(n_pooled(session)) + " of " + std::to_string(n_expert_tensors(session)) + " expert tensors, " +
                        size(slot_bytes(session)) + " of slots" + disk(session) + ", hit rate " + fixed(100.0 * hit_rate, 1) + "% of " +
                        std::to_string(sum.lookups) + " lookups, " + size(sum.bytes_copied) + " copied, " + size(sum.bytes_saved) + " saved";
+    if (sum.warmed > 0) text += " (" + std::to_string(sum.warmed) + " experts from the profile)";
     if (sum.refused > 0) text += ", " + std::to_string(sum.refused) + " times a layer's batch was too large for its slots and took the stock path";
     for (const auto &[reason, count] : off_by_reason(session)) {
         text += "; " + std::to_string(count) + " of " + std::to_string(n_expert_tensors(session)) + " expert tensors " + reason;
@@ -132,6 +143,19 @@ void append(const Plan &plan, const std::string &statement) {
     if (plan.report.empty()) return;
     std::ofstream file(plan.report, std::ios::app);
     file << std::to_string(os::process_number()) + " " + statement + "\n";
+}
+
+// heat LAYER PASS EXPERT:ROWS ..., of experts that were asked for
+void append_heat(const Session &session) {
+    for (std::size_t i = 0; i < session.plan.groups.size(); i++) {
+        const PlannedGroup &group = session.plan.groups[i];
+        const std::vector<std::uint64_t> heat = session.heat_of(static_cast<int>(i));
+        std::string statement;
+        for (std::size_t expert = 0; expert < heat.size(); expert++) {
+            if (heat[expert] > 0) statement += " " + std::to_string(expert) + ":" + std::to_string(heat[expert]);
+        }
+        if (!statement.empty()) append(session.plan, "heat " + std::to_string(group.layer) + " " + group.pass + statement);
+    }
 }
 
 struct Armed {
@@ -152,6 +176,7 @@ __attribute__((destructor)) void at_exit() {
     try {
         const Session &session = *armed().session;
         std::fprintf(stderr, "slotpool: %s\n", line(session).c_str());
+        if (session.plan.has_heat_report) append_heat(session);
         append(session.plan, "exit pooled=" + std::to_string(n_pooled(session)) + " lookups=" + std::to_string(totals_of(session).lookups));
     } catch (const std::exception &) {  // no memory for a line: the program ends without it
     }

@@ -6,6 +6,7 @@
 //   slotpool-report 1
 //   4711 loaded                          the core is in the process and registered
 //   4712 off REASON                      the core is in the process and stays out
+//   4711 heat 3 exps 5:812 2:40          of a layer's pass, how many rows asked for each expert; where the plan says heat on, right before
 //   4711 exit pooled=6 lookups=3072      the process exited; one that was killed leaves no such line
 #pragma once
 

@@ -67,7 +67,7 @@ std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
 
 bool fits_slots(const StoredTensor &stored, std::int64_t n_rows) {
     const PlannedGroup &group = stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)];
-    return std::min<std::int64_t>(n_rows, group.n_expert) <= stored.session->slots_of(stored.planned->group);
+    return std::min<std::int64_t>(n_rows, group.n_expert) <= stored.session->usable_slots(stored.planned->group);
 }
 
 // A prompt without outputs leaves its last layer no rows. There is nothing to serve, and a scheduler whose reserved graphs had nothing for us

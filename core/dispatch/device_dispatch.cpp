@@ -142,13 +142,13 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
 // A prompt's last layer arrives with its output rows only. It follows its ubatch: where that did not fit, the pool hears nothing of it.
 bool DeviceDispatch::is_pruned_and_too_large(const DevicePool &pool) const {
     const std::int64_t n_tokens = context_.n_tokens(routing_.n_tokens);
-    return n_tokens > routing_.n_tokens && std::min<std::int64_t>(n_tokens * routing_.n_used, pool.n_expert()) > pool.n_slots();
+    return n_tokens > routing_.n_tokens && std::min<std::int64_t>(n_tokens * routing_.n_used, pool.n_expert()) > pool.n_usable();
 }
 
 // On disk every shape comes here, and what does not fit leaves the pool as it is.
 bool DeviceDispatch::is_served_by(const DevicePool &pool, const StoredTensor &stored) const {
-    if (!stored.is_on_disk()) return routing_.n_used <= pool.n_slots();
-    return std::min<std::int64_t>(routing_.n_used * context_.n_tokens(routing_.n_tokens), pool.n_expert()) <= pool.n_slots();
+    if (!stored.is_on_disk()) return routing_.n_used <= pool.n_usable();
+    return std::min<std::int64_t>(routing_.n_used * context_.n_tokens(routing_.n_tokens), pool.n_expert()) <= pool.n_usable();
 }
 
 abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &pool, HostSlabs &slabs) {

@@ -13,13 +13,14 @@ constexpr std::int64_t kRowsOfOtherKernels = 8;  // an expert with so many rows 
 
 }  // namespace
 
-std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
-                                             HostSlabs &slabs, Uploader &uploader, GroupCounts &counts, std::string &error) {
+std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *device, Session &session, int group, int n_slots, HostSlabs &slabs,
+                                             Uploader &uploader, GroupCounts &counts, std::string &error) {
     const StoredTensors tensors = session.tensors_of(group);
     auto slots = DeviceSlots::allocate(api, device, tensors, n_slots, session.plan.poison, error);
     if (!slots) return nullptr;
     const PlannedGroup &planned = session.plan.groups[static_cast<std::size_t>(group)];
     std::unique_ptr<DevicePool> made(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, slabs, uploader, counts));
+    made->heat_ = session.add_heat(group);
     // a context has one uploader: it tells contexts apart
     if (session.recorder) made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &uploader);
     return made;
@@ -33,6 +34,7 @@ DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, 
       slabs_(slabs),
       uploader_(uploader),
       counts_(counts),
+      n_usable_(plan.usable_slots(group, n_slots)),
       uploads_(static_cast<std::size_t>(n_slots) * tensors.size()),
       is_later_(static_cast<std::size_t>(n_slots), false),
       event_served_(tensors.size(), true),
@@ -47,6 +49,40 @@ DevicePool::DevicePool(const StoredTensors &tensors, const PlannedGroup &group, 
 }
 
 DevicePool::~DevicePool() { settle(); }
+
+// ---- what the slots begin with ----
+
+void DevicePool::warm(const WarmSet &set, bool is_awaited) {
+    if (set.hottest.empty()) return;
+    const std::vector<Lookup> warmed = pool_.warm(set.hottest, set.n_kept);
+    for (const Lookup &lookup : warmed) slots_->poison(lookup.slot);
+    tensors_[0]->is_on_disk() ? read_warm(warmed) : copy_warm(warmed, is_awaited);
+    awaits_all_ = is_awaited;
+    counts_.warmed.add(warmed.size());
+    counts_.pinned.set(std::min(warmed.size(), static_cast<std::size_t>(set.n_kept)));
+    counts_.uploads_in_flight.set(on_their_way_.size());
+}
+
+void DevicePool::copy_warm(const std::vector<Lookup> &warmed, bool is_awaited) {
+    for (const Lookup &lookup : warmed) {
+        on_their_way_.push_back(lookup.slot);
+        is_later_[static_cast<std::size_t>(lookup.slot)] = !is_awaited;
+        if (!is_awaited) uploader_.count_later(1);
+        for (std::size_t index = 0; index < tensors_.size(); index++) begin_copy(lookup.slot, index, is_awaited);
+    }
+}
+
+// The host has no place for them: they pass through. What does not come is a miss, and whoever asks for it is told why.
+void DevicePool::read_warm(const std::vector<Lookup> &warmed) {
+    const std::size_t most = slabs_.n_in_wave(order_);
+    std::string error;
+    for (std::size_t first = 0; first < warmed.size(); first += most) {
+        std::vector<int> wave;
+        for (std::size_t i = first; i < std::min(warmed.size(), first + most); i++) wave.push_back(warmed[i].slot);
+        if (copy_wave(wave, error)) continue;
+        for (const int slot : wave) pool_.abandon(slot);
+    }
+}
 
 bool DevicePool::holds(const StoredTensor &stored) const {
     const auto is_there = [](const auto &tensor) { return tensor->base != nullptr; };
@@ -110,7 +146,8 @@ bool DevicePool::look_up(const StoredTensor &stored, const Routing &routing, std
     for (const int slot : copied_) {  // of an event that ended early: the host may move slabs from here on
         for (std::size_t index = 0; index < tensors_.size(); index++) uploader_.wait(upload(slot, index));
     }
-    is_settled ? settle() : publish_arrived();
+    is_settled || awaits_all_ ? settle() : publish_arrived();
+    awaits_all_ = false;
     event_ubatch_ = 0;
     if (!pool_.look_up(routing.ids.data(), routing.ids.size(), lookups_)) {
         error = "Expected expert ids from 0 to " + std::to_string(pool_.n_expert() - 1) + " in " + stored.planned->name +
@@ -325,6 +362,7 @@ void DevicePool::count() {
         hits += lookup.is_hit ? 1 : 0;
         evicted += lookup.evicted != kNone ? 1 : 0;
         rows_hit += lookup.is_hit ? static_cast<std::uint64_t>(lookup.n_rows) : 0;
+        (*heat_)[static_cast<std::size_t>(lookup.expert)].add(static_cast<std::uint64_t>(lookup.n_rows));
     }
     PhaseCounts &counts = phase_counts();
     counts.events.add(1);

@@ -13,6 +13,7 @@
 
 #include "dispatch/event_rows.h"
 #include "dispatch/routing.h"
+#include "dispatch/warm_set.h"
 #include "pool/pool.h"
 #include "stats/stats.h"
 #include "store/session.h"
@@ -32,14 +33,19 @@ struct MissPlan {
 class DevicePool {
    public:
     // nullptr when the device has no room; `error` says why. `slabs` and `uploader` outlive the pool.
-    static std::unique_ptr<DevicePool> make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
-                                            HostSlabs &slabs, Uploader &uploader, GroupCounts &counts, std::string &error);
+    static std::unique_ptr<DevicePool> make(const abi::Api &api, abi::Device *device, Session &session, int group, int n_slots, HostSlabs &slabs,
+                                            Uploader &uploader, GroupCounts &counts, std::string &error);
     ~DevicePool();
+
+    // Before the first event: slots begin with these experts. With `is_awaited` the first event waits for them, else they are copied for later.
+    void warm(const WarmSet &set, bool is_awaited);
 
     bool holds(const StoredTensor &stored) const;
     int index_of(const StoredTensor &stored) const;
     const StoredTensors &tensors() const { return tensors_; }
     int n_slots() const { return pool_.n_slots(); }
+    // What an event may ask for at most so that every expert of it can have a slot.
+    int n_usable() const { return n_usable_; }
     int n_expert() const { return pool_.n_expert(); }
     // How many more experts may be on their way for later: so many that rows of the CPU still find slots that nobody writes, without waiting.
     // Where there is never so much room, one at a time, while slots are free or when `is_quick`: its copy is shorter than an event.
@@ -86,6 +92,8 @@ class DevicePool {
 
     DevicePool(const StoredTensors &tensors, const PlannedGroup &group, const Plan &plan, std::unique_ptr<DeviceSlots> slots, int n_slots,
                HostSlabs &slabs, Uploader &uploader, GroupCounts &counts);
+    void copy_warm(const std::vector<Lookup> &warmed, bool is_awaited);
+    void read_warm(const std::vector<Lookup> &warmed);
     void publish_arrived();
     Upload &upload(int slot, std::size_t index) { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
     const Upload &upload(int slot, std::size_t index) const { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
@@ -109,6 +117,9 @@ class DevicePool {
     HostSlabs &slabs_;
     Uploader &uploader_;
     GroupCounts &counts_;
+    std::shared_ptr<Heat> heat_;
+    int n_usable_;
+    bool awaits_all_ = false;             // what the slots begin with is not all there, and the next event waits for it
     std::shared_ptr<trace::Ring> trace_;  // nullptr: routing is not recorded
     std::size_t slab_bytes_ = 0;          // of all tensors of the group
     std::deque<Upload> uploads_;          // by slot and tensor; addresses stay

@@ -82,11 +82,21 @@ bool DevicePools::make_pool(std::size_t group, int n_slots, std::string &error) 
     pools_[group] = DevicePool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), n_slots, *slabs, uploader_,
                                      context_.counts(group), error);
     if (!pools_[group]) return false;
+    warm(group, *slabs);
     context_.session()->set_slots(static_cast<int>(group), n_slots);
     const std::uint64_t bytes = static_cast<std::uint64_t>(n_slots) * pools_[group]->slab_bytes();
     if (page_device_ >= 0) context_.session()->take(bytes, page_device_);
     taken_ += bytes;
     return true;
+}
+
+// Where no other device's kernels may compute a miss, or slots stay as they are, everything is there before the first event.
+void DevicePools::warm(std::size_t group, HostSlabs &slabs) {
+    const Plan &plan = context_.session()->plan;
+    const bool is_awaited = plan.misses == Misses::copy || plan.misses == Misses::frozen || plan.is_settled;
+    DevicePool &pool = *pools_[group];
+    pool.warm(warm_set(plan, plan.groups[group], pool.n_slots()), is_awaited);
+    slabs.warm(std::min(pool.n_slots(), static_cast<int>(plan.groups[group].warm.size())));
 }
 
 int DevicePools::damage(std::size_t group, Damage damage) {

@@ -41,6 +41,7 @@ class DevicePools {
     bool is_warm_up_too_large(const std::vector<int> &slots, std::int64_t n_used) const;
     std::string why_too_few(const PlannedGroup &group, int n_slots, std::int64_t n_used, const DeviceRoom &room) const;
     bool make_pool(std::size_t group, int n_slots, std::string &error);
+    void warm(std::size_t group, HostSlabs &slabs);
 
     const Engine engine_;
     const abi::Api &api_;

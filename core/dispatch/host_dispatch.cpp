@@ -155,9 +155,7 @@ void HostDispatch::make_pool(std::size_t group, bool is_on_disk) {
     std::string error;
     if (slots_.empty() && !allot_slots(error)) return context_.session()->fail(error);
     if (pools_[group]) return;
-    pools_[group] =
-        LayerPool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), slots_[group], *source_, context_.counts(group), error);
-    if (pools_[group]) return;
+    if (make_layer_pool(group, error)) return;
     if (is_on_disk) return context_.session()->fail(error);  // nobody else can read a disk: the next request tries again
     context_.session()->switch_off(static_cast<int>(group), error);
     is_off_[group] = true;
@@ -191,10 +189,18 @@ bool HostDispatch::allot_slots(std::string &error) {
 bool HostDispatch::make_all_pools(std::string &error) {
     for (std::size_t group = 0; group < pools_.size(); group++) {
         if (!is_here(group) || context_.session()->tensors_of(static_cast<int>(group)).empty()) continue;
-        pools_[group] = LayerPool::make(api_, engine_.device, *context_.session(), static_cast<int>(group), slots_[group], *source_,
-                                        context_.counts(group), error);
-        if (!pools_[group]) return false;
+        if (!make_layer_pool(group, error)) return false;
     }
+    return true;
+}
+
+bool HostDispatch::make_layer_pool(std::size_t group, std::string &error) {
+    Session &session = *context_.session();
+    const auto number = static_cast<int>(group);
+    pools_[group] = LayerPool::make(api_, engine_.device, session, number, slots_[group], *source_, context_.counts(group), error);
+    if (!pools_[group]) return false;
+    pools_[group]->count_heat(session.add_heat(number));
+    pools_[group]->warm(warm_set(session.plan, session.plan.groups[group], slots_[group]));
     return true;
 }
 
@@ -203,7 +209,8 @@ bool HostDispatch::is_here(std::size_t group) const { return context_.session()-
 
 bool HostDispatch::is_too_large(std::size_t group, std::int64_t n_used, std::int64_t n_tokens) const {
     const PlannedGroup &planned = context_.session()->plan.groups[group];
-    return std::min<std::int64_t>(n_used * context_.n_tokens(n_tokens), planned.n_expert) > slots_[group];
+    return std::min<std::int64_t>(n_used * context_.n_tokens(n_tokens), planned.n_expert) >
+           context_.session()->plan.usable_slots(planned, slots_[group]);
 }
 
 bool HostDispatch::is_pending(const abi::Tensor *tensor) const {
@@ -232,6 +239,7 @@ int HostDispatch::damage(std::size_t group, Damage damage) {
     if (group >= pools_.size() || !pools_[group]) return 0;
     LayerPool &pool = *pools_[group];
     pool.finish_event();
+    pool.finish_warm();
     if (damage == Damage::swapped_slots) return swap_used_slots(pool.pool());
     const std::vector<int> used = used_slots(pool.pool());
     for (const int slot : used) pool.memory().slab(0, slot)[0] ^= 0x40;

@@ -38,6 +38,7 @@ class HostDispatch final : public Dispatch {
     void make_pool(std::size_t group, bool is_on_disk);
     bool allot_slots(std::string &error);
     bool make_all_pools(std::string &error);
+    bool make_layer_pool(std::size_t group, std::string &error);
     bool is_here(std::size_t group) const;
     LayerPool *layer_pool(const StoredTensor &stored);
     bool is_too_large(std::size_t group, std::int64_t n_used, std::int64_t n_tokens) const;

@@ -77,7 +77,7 @@ bool HostStore::make_ram_slabs(std::size_t group, std::string &error) {
     auto pool = LayerPool::make(api_, cpu, session, static_cast<int>(group), slots_[group], *source_, ram_counts_->groups[group], error);
     if (!pool) return false;
     session.set_ram_slots(static_cast<int>(group), slots_[group]);
-    slabs_[group] = std::make_unique<RamSlabs>(std::move(pool), *waves_);
+    slabs_[group] = std::make_unique<RamSlabs>(std::move(pool), *waves_, session.plan);
     return true;
 }
 

@@ -16,8 +16,8 @@ std::uint32_t hits_to_settle(int n_slots, int n_expert) { return n_slots >= n_ex
 
 }  // namespace
 
-std::unique_ptr<LayerPool> LayerPool::make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
-                                           SlabSource &source, GroupCounts &counts, std::string &error) {
+std::unique_ptr<LayerPool> LayerPool::make(const abi::Api &api, abi::Device *device, Session &session, int group, int n_slots, SlabSource &source,
+                                           GroupCounts &counts, std::string &error) {
     const PlannedGroup &planned = session.plan.groups[static_cast<std::size_t>(group)];
     const StoredTensors tensors = session.tensors_of(group);
     auto memory = SlotMemory::allocate(api, device, tensors, source, n_slots, session.plan.poison, error);
@@ -48,6 +48,38 @@ LayerPool::LayerPool(const StoredTensors &tensors, const PlannedGroup &group, in
     }
 }
 
+LayerPool::~LayerPool() {
+    for (const auto &fetch : warm_fetches_) source_.drop(*fetch);
+    finish_event();
+}
+
+void LayerPool::warm(const WarmSet &set) {
+    if (set.hottest.empty() || event_number_ > 0) return;
+    warm_ = pool_.warm(set.hottest, set.n_kept);
+    while (warm_fetches_.size() < warm_.size() * tensors_.size()) warm_fetches_.push_back(std::make_unique<Fetch>());
+    for (std::size_t i = 0; i < warm_.size(); i++) {
+        memory_->poison(warm_[i].slot);
+        for (std::size_t index = 0; index < tensors_.size(); index++) {
+            source_.begin(*tensors_[index], warm_[i].expert, 1, memory_->room(index, warm_[i].slot), warm_fetch(index, i));
+            memory_->set_slab(index, warm_[i].slot, warm_fetch(index, i).slabs);
+        }
+    }
+    counts_.warmed.add(warm_.size());
+    counts_.pinned.set(std::min(warm_.size(), static_cast<std::size_t>(set.n_kept)));
+}
+
+// A slab that does not come is a miss: whoever asks for it is told why.
+void LayerPool::finish_warm() {
+    for (std::size_t i = 0; i < warm_.size(); i++) {
+        bool is_complete = true;
+        std::string error;
+        for (std::size_t index = 0; index < tensors_.size(); index++) is_complete = source_.finish(warm_fetch(index, i), error) && is_complete;
+        is_complete ? pool_.publish(warm_[i].slot) : pool_.abandon(warm_[i].slot);
+    }
+    warm_.clear();
+    warm_fetches_.clear();
+}
+
 bool LayerPool::holds(const StoredTensor &stored) const {
     const auto is_there = [](const auto &tensor) { return tensor->base != nullptr; };
     return index_of(stored) >= 0 && std::all_of(tensors_.begin(), tensors_.end(), is_there);
@@ -68,6 +100,11 @@ bool LayerPool::serve(const StoredTensor &stored, const Routing &routing, std::u
     const auto index = static_cast<std::size_t>(index_of(stored));
     if (begins_event(stored, routing, ubatch)) {
         finish_event();
+        if (!warm_.empty()) {
+            const Stopwatch wait;
+            finish_warm();
+            wait.add_to(counts_.phase[static_cast<int>(phase)].wait_ns);
+        }
         if (!begin_event(routing, is_passing)) {
             error = "Expected expert ids from 0 to " + std::to_string(pool_.n_expert() - 1) + " in " + stored.planned->name +
                     ", found one outside. The router's output is damaged (NaN?): this request fails, the pool is unchanged";
@@ -209,6 +246,9 @@ void LayerPool::count() {
         rows_hit += lookup.is_hit ? static_cast<std::uint64_t>(lookup.n_rows) : 0;
         admitted += !lookup.is_hit && lookup.slot != kNone ? 1 : 0;
         evicted += lookup.evicted != kNone ? 1 : 0;
+    }
+    for (const Lookup &lookup : lookups_) {
+        if (heat_) (*heat_)[static_cast<std::size_t>(lookup.expert)].add(static_cast<std::uint64_t>(lookup.n_rows));
     }
     const std::uint64_t n_rows = event_.ids.size();
     // in host memory an event that does not fit is computed where the weights lie, as a whole

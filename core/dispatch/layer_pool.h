@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dispatch/routing.h"
+#include "dispatch/warm_set.h"
 #include "pool/pool.h"
 #include "store/session.h"
 #include "trace/ring.h"
@@ -17,9 +18,14 @@ namespace slotpool {
 class LayerPool {
    public:
     // nullptr when the slots cannot be allocated; `error` says why. `source` outlives the pool.
-    static std::unique_ptr<LayerPool> make(const abi::Api &api, abi::Device *device, const Session &session, int group, int n_slots,
-                                           SlabSource &source, GroupCounts &counts, std::string &error);
-    ~LayerPool() { finish_event(); }
+    static std::unique_ptr<LayerPool> make(const abi::Api &api, abi::Device *device, Session &session, int group, int n_slots, SlabSource &source,
+                                           GroupCounts &counts, std::string &error);
+    ~LayerPool();
+
+    // Before the first event: slots begin with these experts. Begins to bring them; the first event waits for them.
+    void warm(const WarmSet &set);
+    // From here on it counts who is asked for.
+    void count_heat(std::shared_ptr<Heat> heat) { heat_ = std::move(heat); }
 
     // True when `stored` is one of this pool's tensors, not another model's at the same address, and none of them is gone.
     bool holds(const StoredTensor &stored) const;
@@ -62,6 +68,8 @@ class LayerPool {
 
     // Publishes what has arrived, gives up what did not: the event is over.
     void finish_event();
+    // The same of what the slots began with.
+    void finish_warm();
     // The event failed: the next one begins anew.
     void forget_event();
 
@@ -81,6 +89,7 @@ class LayerPool {
     }
     void map_rows();
     void count();
+    Fetch &warm_fetch(std::size_t index, std::size_t lookup) { return *warm_fetches_[lookup * tensors_.size() + index]; }
 
     StoredTensors tensors_;
     std::vector<std::uint64_t> serials_;
@@ -89,8 +98,11 @@ class LayerPool {
     std::unique_ptr<SlotMemory> memory_;
     Pool pool_;
     GroupCounts &counts_;
-    std::shared_ptr<trace::Ring> trace_;  // nullptr: routing is not recorded
-    std::size_t slab_bytes_ = 0;          // of all tensors of the group
+    std::shared_ptr<Heat> heat_;                        // nullptr: not counted here
+    std::vector<Lookup> warm_;                          // what the slots began with, on its way
+    std::vector<std::unique_ptr<Fetch>> warm_fetches_;  // by lookup and tensor; addresses stay while reads run
+    std::shared_ptr<trace::Ring> trace_;                // nullptr: routing is not recorded
+    std::size_t slab_bytes_ = 0;                        // of all tensors of the group
 
     Routing event_;
     std::vector<bool> event_served_;  // by tensor: has it been handed out for this event

@@ -5,7 +5,13 @@
 
 namespace slotpool {
 
-RamSlabs::RamSlabs(std::unique_ptr<LayerPool> pool, SlabWaves &waves) : HostSlabs(pool->tensors()), pool_(std::move(pool)), waves_(waves) {}
+RamSlabs::RamSlabs(std::unique_ptr<LayerPool> pool, SlabWaves &waves, const Plan &plan)
+    : HostSlabs(pool->tensors()), pool_(std::move(pool)), waves_(waves), plan_(plan) {}
+
+void RamSlabs::warm(int n_skipped) {
+    const PlannedGroup &group = plan_.groups[static_cast<std::size_t>(tensors_[0]->planned->group)];
+    pool_->warm(warm_set(plan_, group, pool_->pool().n_slots(), n_skipped));
+}
 
 void RamSlabs::begin(const WantedSlabs &wanted) {
     Routing routing;

@@ -15,9 +15,10 @@ namespace slotpool {
 
 class RamSlabs final : public HostSlabs {
    public:
-    // `pool` is over the files; `waves` are the context's, for experts that get no slot. Both outlive this.
-    RamSlabs(std::unique_ptr<LayerPool> pool, SlabWaves &waves);
+    // `pool` is over the files; `waves` are the context's, for experts that get no slot. The plan, too, outlives this.
+    RamSlabs(std::unique_ptr<LayerPool> pool, SlabWaves &waves, const Plan &plan);
 
+    void warm(int n_skipped) override;
     void begin(const WantedSlabs &wanted) override;
     void forget() override;
     bool is_kept(std::int32_t expert) const override { return lookup_of(expert) >= 0; }
@@ -40,6 +41,7 @@ class RamSlabs final : public HostSlabs {
 
     std::unique_ptr<LayerPool> pool_;
     SlabWaves &waves_;
+    const Plan &plan_;
     std::uint64_t n_events_ = 0;
 };
 

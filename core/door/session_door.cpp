@@ -53,6 +53,8 @@ void add_group(const GroupCounts &from, slotpool_group_stats &to) {
     to.admitted += from.admitted.get();
     to.evicted += from.evicted.get();
     to.uploads_in_flight += from.uploads_in_flight.get();
+    to.warmed += from.warmed.get();
+    to.pinned += from.pinned.get();
     add_phase(from.phase[static_cast<int>(Phase::generation)], to.generation);
     add_phase(from.phase[static_cast<int>(Phase::prompt)], to.prompt);
 }
@@ -74,7 +76,7 @@ slotpool_group_stats describe(const Session &session, std::size_t group) {
 }
 
 void reset(GroupCounts &group) {
-    for (Count *count : {&group.refused, &group.admitted, &group.evicted}) count->reset();
+    for (Count *count : {&group.refused, &group.admitted, &group.evicted, &group.warmed}) count->reset();
     for (PhaseCounts &phase : group.phase) {
         for (const PhaseField &field : kPhaseFields) (phase.*field.from).reset();
     }
@@ -202,6 +204,14 @@ void slotpool_session_reset_stats(int number) {
     session->each_context(reset_all);
     session->each_ram_context(reset_all);
     session->page.count_reset();
+}
+
+int slotpool_session_heat(int number, int group, uint64_t *out, int capacity) {
+    const auto session = sessions::get(number);
+    if (!session || group < 0 || static_cast<std::size_t>(group) >= session->plan.groups.size()) return 0;
+    const std::vector<std::uint64_t> heat = session->heat_of(group);
+    std::copy_n(heat.begin(), std::min<std::size_t>(heat.size(), static_cast<std::size_t>(std::max(capacity, 0))), out);
+    return static_cast<int>(heat.size());
 }
 
 int slotpool_session_devices(int number, slotpool_device_stats *out, int capacity) {

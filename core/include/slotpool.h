@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 9
+#define SLOTPOOL_INTERFACE 10
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -62,6 +62,8 @@ typedef struct {
     uint64_t refused;                           // ubatches that went the stock path because they did not fit
     uint64_t admitted, evicted;                 // experts that were given a slot, and that lost theirs to another
     uint64_t uploads_in_flight;                 // slabs on their way into slots now
+    uint64_t warmed;                            // experts that slots began with: no phase counts their bytes
+    uint64_t pinned;                            // slots now that hold experts that are never evicted
     slotpool_phase_stats generation, prompt;
     char pass[16], device[64];
 } slotpool_group_stats;
@@ -71,6 +73,8 @@ SLOTPOOL_API int slotpool_session_stats(int session, slotpool_group_stats *out, 
 // The same for the RAM tier of groups whose pool is on a device while experts stay on disk; slots are -1 where a group has none.
 SLOTPOOL_API int slotpool_session_ram_stats(int session, slotpool_group_stats *out, int capacity);
 SLOTPOOL_API void slotpool_session_reset_stats(int session);
+// How many rows asked for each expert of a group so far, whatever was reset; fills up to `capacity`, returns the number of experts.
+SLOTPOOL_API int slotpool_session_heat(int session, int group, uint64_t *out, int capacity);
 
 // Bytes; all bits set where nobody has asked yet. free: when slots were allocated. Nanoseconds, 0 where nothing was measured: of an expert
 // copied and computed by the CPU, of an event with nothing but hits, and of what the CPU's part of an event fetches and gives back.

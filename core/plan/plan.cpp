@@ -19,6 +19,7 @@ constexpr std::size_t kMaxFiles = 1 << 16;
 constexpr std::size_t kMaxPathBytes = 4096;
 constexpr std::size_t kMaxDevices = 6;  // a scheduler takes 16 backends: two for each of these, and three
 constexpr std::size_t kMaxQuoted = 80;
+constexpr long long kMillion = 1'000'000;
 constexpr const char *kBlanks = " \t\r\v\f";
 
 using Words = std::vector<std::string>;
@@ -96,8 +97,12 @@ class PlanReader {
         if (words[0] == "tensor") return tensor(words);
         if (words[0] == "bias") return bias(words, line);
         if (words[0] == "off") return off(words, line);
+        if (words[0] == "warm") return warm(words);
+        if (words[0] == "pin") return pin(words);
+        if (words[0] == "heat") return heat(words, line);
         if (words[0] == "report") return report(words, line);
-        return fail("a statement (policy, poison, misses, contexts, device, memory, file, group, tensor, bias, off, report)", quoted(words[0]));
+        return fail("a statement (policy, poison, misses, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
+                    quoted(words[0]));
     }
 
     bool header(const Words &words, const std::string &line) {
@@ -256,6 +261,54 @@ class PlanReader {
         return true;
     }
 
+    bool warm(const Words &words) {
+        if (plan_.groups.empty()) return fail("a group before what it begins with", "warm");
+        PlannedGroup &group = plan_.groups.back();
+        if (words.size() < 2 || !group.warm.empty()) return fail("one line of experts for a group", words.size() < 2 ? "none" : "another");
+        if (words.size() - 1 > static_cast<std::size_t>(group.n_expert)) return fail("at most n_expert experts", std::to_string(words.size() - 1));
+        std::vector<bool> is_known(static_cast<std::size_t>(group.n_expert), false);
+        for (std::size_t i = 1; i < words.size(); i++) {
+            if (!expected(words[i], group, is_known)) return false;
+        }
+        return true;
+    }
+
+    // EXPERT:MILLIONTHS, no hotter than the one before.
+    bool expected(const std::string &word, PlannedGroup &group, std::vector<bool> &is_known) {
+        const std::size_t colon = word.find(':');
+        if (colon == std::string::npos) return fail("EXPERT:MILLIONTHS", quoted(word));
+        long long expert = 0;
+        long long millionths = 0;
+        const long long most = group.warm.empty() ? kMillion : group.warm.back().millionths;
+        if (!whole(word.substr(0, colon), "an expert", 0, group.n_expert - 1, expert)) return false;
+        if (!whole(word.substr(colon + 1), "millionths, the hottest first,", 0, most, millionths)) return false;
+        if (is_known[static_cast<std::size_t>(expert)]) return fail("each expert once", std::to_string(expert) + " again");
+        is_known[static_cast<std::size_t>(expert)] = true;
+        group.warm.push_back({static_cast<int>(expert), static_cast<int>(millionths)});
+        return true;
+    }
+
+    bool pin(const Words &words) {
+        long long share = 0;
+        long long slots = 0;
+        long long spare = 0;
+        if (words.size() != 4) return fail("pin share= slots= spare=", std::to_string(words.size() - 1) + " fields");
+        if (has_pin_) return fail("one line of pins", "another");
+        if (!number(words[1], "share", 0, kMillion, share) || !number(words[2], "slots", 0, kMaxExperts, slots) ||
+            !number(words[3], "spare", 1, kMaxExperts, spare)) {
+            return false;
+        }
+        plan_.pin = {static_cast<int>(share), static_cast<int>(slots), static_cast<int>(spare)};
+        has_pin_ = true;
+        return true;
+    }
+
+    bool heat(const Words &words, const std::string &line) {
+        if (words.size() != 2 || (words[1] != "on" && words[1] != "off")) return fail("heat on or heat off", quoted(line));
+        plan_.has_heat_report = words[1] == "on";
+        return true;
+    }
+
     bool report(const Words &words, const std::string &line) {
         if (!plan_.report.empty()) return fail("one line for the report", "another");
         return path(words.size() < 2 ? "" : line.substr(word_begin(line, 1)), plan_.report);
@@ -295,13 +348,16 @@ class PlanReader {
 
     bool number(const std::string &word, const char *key, long long low, long long high, long long &out) {
         std::string digits;
-        if (!text(word, key, digits)) return false;
+        return text(word, key, digits) && whole(digits, key, low, high, out);
+    }
+
+    bool whole(const std::string &digits, const char *what, long long low, long long high, long long &out) {
         char *end = nullptr;
         errno = 0;
         out = std::strtoll(digits.c_str(), &end, 10);
-        const bool is_whole = end == digits.c_str() + digits.size();  // a zero byte ends strtoll, not the word
+        const bool is_whole = !digits.empty() && end == digits.c_str() + digits.size();  // a zero byte ends strtoll, not the word
         if (is_whole && errno == 0 && out >= low && out <= high) return true;
-        return fail(std::string(key) + " from " + std::to_string(low) + " to " + std::to_string(high), quoted(digits));
+        return fail(std::string(what) + " from " + std::to_string(low) + " to " + std::to_string(high), quoted(digits));
     }
 
     Plan &plan_;
@@ -309,6 +365,7 @@ class PlanReader {
     int line_number_ = 0;
     bool has_header_ = false;
     bool has_memory_ = false;
+    bool has_pin_ = false;
 };
 
 }  // namespace
@@ -321,6 +378,16 @@ const PlannedTensor *Plan::find(const char *name) const {
 const PlannedDevice *Plan::find_device(const std::string &name) const {
     const auto found = std::find_if(devices.begin(), devices.end(), [&](const PlannedDevice &one) { return one.name == name; });
     return found == devices.end() ? nullptr : &*found;
+}
+
+int Plan::pinned_slots(const PlannedGroup &group, int n_slots) const {
+    const auto share = static_cast<int>(static_cast<long long>(n_slots) * pin.millionths / kMillion);
+    const int most = std::min({share, pin.slots, n_slots - pin.spare, static_cast<int>(group.warm.size())});
+    return std::max(most, 0);
+}
+
+int Plan::usable_slots(const PlannedGroup &group, int n_slots) const {
+    return n_slots >= group.n_expert ? n_slots : n_slots - pinned_slots(group, n_slots);
 }
 
 bool parse_plan(const char *text, std::size_t n_bytes, Plan &plan, std::string &error) {

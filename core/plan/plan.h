@@ -8,6 +8,11 @@
 //   bias blk.0.ffn_gate_exps.bias         of an expert tensor of the group, [n, n_expert]: goes with it where it lies and where it is added
 //   off blk.9.ffn_gate_exps.weight REASON WORDS
 //   contexts all                          all | first: which contexts of the model have pools; first: the first that computes, while it lives
+//   warm 5:1000000 2:750000               experts of the group above, the hottest first: slots begin with them; of a million events, how many
+//                                         are expected to ask for each
+//   pin share=250000 slots=65536 spare=4  how many of these are never evicted: at most so many millionths of a group's slots, at most so many
+//                                         slots, and so many slots stay for others
+//   heat on                               on: the report says how often each expert was asked for
 //   report path=/tmp/some folder/report   where to leave what the pool did (core/backend/exit_report.h); the path is the rest of the line
 //
 // Where experts stay on disk, the files come first, memory has a line, and every tensor says where its experts lie:
@@ -82,6 +87,19 @@ struct PlannedOff {
     std::string reason;
 };
 
+// An expert that its group's slots begin with. `millionths` of the events to come are expected to ask for it.
+struct PlannedWarm {
+    int expert = 0;
+    int millionths = 0;
+};
+
+// How many of those are never evicted.
+struct PlannedPin {
+    int millionths = 0;  // of a group's slots
+    int slots = 0;
+    int spare = 0;  // slots that stay for others
+};
+
 struct PlannedGroup {
     int layer = 0;
     std::string pass;
@@ -89,6 +107,7 @@ struct PlannedGroup {
     int slots = 0;
     int n_expert = 0;
     std::vector<int> tensors;
+    std::vector<PlannedWarm> warm;  // the hottest first
 };
 struct Plan {
     std::string policy = "decay";
@@ -97,6 +116,8 @@ struct Plan {
     Misses misses = Misses::copy;
     bool is_settled = false;
     bool only_first_context = false;  // of experts in host memory: what lies on disk nobody else could read for the others
+    bool has_heat_report = false;
+    PlannedPin pin;
     PlannedMemory memory;
     std::vector<PlannedDevice> devices;
     std::vector<PlannedFile> files;
@@ -110,6 +131,10 @@ struct Plan {
     const PlannedTensor *find(const char *name) const;
     // The line of a device; nullptr for one that has none.
     const PlannedDevice *find_device(const std::string &name) const;
+    // Of so many slots of a group, how many hold experts that are never evicted.
+    int pinned_slots(const PlannedGroup &group, int n_slots) const;
+    // What an event may ask for so that every expert of it can have a slot, whoever is pinned.
+    int usable_slots(const PlannedGroup &group, int n_slots) const;
     // True: experts stay on disk and are read into slots. False: the loader puts them into host memory.
     bool reads_files() const { return !files.empty(); }
 };

@@ -63,6 +63,8 @@ struct GroupCounts {
     Count admitted;           // experts that were given a slot
     Count evicted;            // experts that lost theirs to another
     Gauge uploads_in_flight;  // slabs on their way into slots now; not a counter, so a reset leaves it
+    Count warmed;             // experts that slots began with, copied and counted by no phase
+    Gauge pinned;             // slots now that hold experts that are never evicted
 };
 
 // What a device gave to pools, bytes. kUnknown where nobody has asked yet.

@@ -21,6 +21,7 @@ Session::Session(Plan made, int number)
     : plan(std::move(made)),
       page(plan, number),
       ram_slots_(plan.groups.size(), -1),
+      heats_(plan.groups.size()),
       off_reasons_(plan.groups.size()),
       slots_(plan.groups.size(), -1),
       is_read_between_(plan.groups.size(), false),
@@ -131,7 +132,10 @@ std::shared_ptr<ContextCounts> Session::add_context() {
 
 void Session::end_context(ContextCounts *context) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (GroupCounts &group : context->groups) group.uploads_in_flight.set(0);
+    for (GroupCounts &group : context->groups) {
+        group.uploads_in_flight.set(0);
+        group.pinned.set(0);
+    }
     ended_.push_back(context);
 }
 
@@ -150,6 +154,28 @@ std::shared_ptr<ContextCounts> Session::add_ram_context() {
 void Session::end_ram_context(ContextCounts *context) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ended_ram_.push_back(context);
+}
+
+std::shared_ptr<Heat> Session::add_heat(int group) {
+    const auto index = static_cast<std::size_t>(group);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto &one : heats_[index]) {
+        if (one.use_count() > 1) continue;
+        std::atomic_thread_fence(std::memory_order_acquire);  // what its pool has counted is seen before we go on
+        return one;
+    }
+    heats_[index].push_back(std::make_shared<Heat>(static_cast<std::size_t>(plan.groups[index].n_expert)));
+    return heats_[index].back();
+}
+
+std::vector<std::uint64_t> Session::heat_of(int group) const {
+    const auto index = static_cast<std::size_t>(group);
+    std::vector<std::uint64_t> sum(static_cast<std::size_t>(plan.groups[index].n_expert), 0);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto &one : heats_[index]) {
+        for (std::size_t expert = 0; expert < sum.size(); expert++) sum[expert] += (*one)[expert].get();
+    }
+    return sum;
 }
 
 int Session::ram_slots_of(int group) const {
@@ -216,6 +242,8 @@ int Session::slots_of(int group) const {
     const PlannedDevice *device = plan.find_device(devices_[static_cast<std::size_t>(group)]);
     return device == nullptr ? planned : std::min(planned, device->slots);
 }
+
+int Session::usable_slots(int group) const { return plan.usable_slots(plan.groups[static_cast<std::size_t>(group)], slots_of(group)); }
 
 bool Session::had_slots(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);

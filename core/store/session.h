@@ -43,6 +43,9 @@ struct StoredBias {
     std::uint64_t serial = 0;
 };
 
+// How many rows asked for each expert: of one pool, written by its computing thread alone.
+using Heat = std::vector<Count>;
+
 using StoredTensors = std::vector<std::shared_ptr<const StoredTensor>>;
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -69,6 +72,11 @@ class Session : public std::enable_shared_from_this<Session> {
     std::shared_ptr<ContextCounts> add_context();
     // The same for the RAM tier behind the pools of a device: slots in RAM, what was found there and what was read from disk.
     std::shared_ptr<ContextCounts> add_ram_context();
+
+    // The heat of one more pool of the group. When that pool is gone another may go on with it: only sums are ever read.
+    std::shared_ptr<Heat> add_heat(int group);
+    // Rows that asked for each expert of the group, of all its pools.
+    std::vector<std::uint64_t> heat_of(int group) const;
 
     // Whether a llama context may have pools, of a plan for the first context only: nobody else has computed that still lives. Contexts are
     // compared, never followed.
@@ -100,6 +108,8 @@ class Session : public std::enable_shared_from_this<Session> {
     bool is_read_between(int group) const;
     // The slots that a group really got, in the context that got the most of them; before any did, as planned.
     int slots_of(int group) const;
+    // What an event may ask for at most so that every expert of it can have a slot.
+    int usable_slots(int group) const;
     bool had_slots(int group) const;  // in some context
     void set_slots(int group, int slots);
     // The slots in RAM of a group whose pool is on a device; -1: it has none.
@@ -139,7 +149,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<ContextCounts *> ended_;  // of contexts_, those whose context is gone
     std::vector<std::unique_ptr<ContextCounts>> ram_contexts_;
     std::vector<ContextCounts *> ended_ram_;
-    std::vector<int> ram_slots_;  // by group
+    std::vector<int> ram_slots_;                             // by group
+    std::vector<std::vector<std::shared_ptr<Heat>>> heats_;  // by group
     std::weak_ptr<const void> first_context_;
     std::vector<std::string> off_reasons_;  // by group
     std::vector<std::string> devices_;      // by group

@@ -9,6 +9,7 @@ class SlabsInMemory final : public HostSlabs {
    public:
     using HostSlabs::HostSlabs;
 
+    void warm(int) override {}
     void begin(const WantedSlabs &) override {}
     void forget() override {}
     bool is_kept(std::int32_t) const override { return true; }

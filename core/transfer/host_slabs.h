@@ -34,6 +34,8 @@ class HostSlabs {
     const StoredTensors &tensors() const { return tensors_; }
     int index_of(const StoredTensor &stored) const;
 
+    // Before the first event: this tier keeps experts of its own, all but the n_skipped hottest of the plan, which another tier has.
+    virtual void warm(int n_skipped) = 0;
     // An event begins, and the one before it is over: brings what it wants, in the background. Ids are in range.
     virtual void begin(const WantedSlabs &wanted) = 0;
     // The event failed: what did not come has no place, the next event begins anew.

@@ -81,6 +81,8 @@ Layer = TypedDict(
         "admitted": int,
         "evicted": int,
         "uploads_in_flight": int,
+        "warmed": int,
+        "pinned": int,
         "ram": RamLayer | None,
     },
 )
@@ -92,6 +94,7 @@ class Tensor(TypedDict):
     name: str
     state: str
     reason: str
+    pinned: int
     hits: int
     misses: int
     refused: int
@@ -126,7 +129,9 @@ class Stats(TypedDict):
     stock path because they did not fit. Bytes are slabs copied into slots (with experts on disk: read), and slabs that did not have
     to be. `store` is where every expert always is: `memory` or `disk`; `why_buffered` says why a disk is not read directly.
     `ram` is None without a RAM tier behind a device, and for readers in other processes, whose page does not have it.
-    Of the times, `wait_ms` is what the compute waited for slabs. `admitted` and `evicted` count experts that got and lost a slot."""
+    Of the times, `wait_ms` is what the compute waited for slabs. `admitted` and `evicted` count experts that got and lost a slot;
+    `warmed` those that slots began with (a profile): no phase has them, and their bytes are in the totals of `bytes_copied` alone.
+    `pinned` is how many slots hold experts that are never evicted."""
 
     lookups: int
     hits: int
@@ -142,6 +147,8 @@ class Stats(TypedDict):
     admitted: int
     evicted: int
     uploads_in_flight: int
+    warmed: int
+    pinned: int
     pooled_tensors: int
     expert_tensors: int
     slot_bytes: int
@@ -177,7 +184,7 @@ def collect(
         misses=total.misses,
         refused=sum(group.refused for group in groups),
         hit_rate=_rate(total),
-        bytes_copied=total.bytes_copied,
+        bytes_copied=sum(map(_copied, groups)),
         bytes_saved=total.bytes_saved,
         exact=all(_is_exact(group) for group in groups),
         served=_served(total),
@@ -186,6 +193,8 @@ def collect(
         admitted=sum(group.admitted for group in groups),
         evicted=sum(group.evicted for group in groups),
         uploads_in_flight=sum(group.uploads_in_flight for group in groups),
+        warmed=sum(group.warmed for group in groups),
+        pinned=sum(group.pinned for group in groups),
         pooled_tensors=sum(tensor["state"] != "off" for tensor in tensors),
         expert_tensors=len(tensors),
         slot_bytes=sum(group.slots * group.slab_bytes for group in groups),
@@ -201,6 +210,11 @@ def collect(
 def _is_exact(group: GroupCounts) -> bool:
     """Whether hits and misses went through the same kernels: the rows of other devices' pools that the CPU computed did not."""
     return group.device == "CPU" or (group.generation + group.prompt).rows_cpu == 0
+
+
+def _copied(group: GroupCounts) -> int:
+    """Bytes copied into slots: for misses, and for what the slots began with."""
+    return (group.generation + group.prompt).bytes_copied + group.warmed * group.slab_bytes
 
 
 def _rate(counts: PhaseCounts) -> float:
@@ -241,7 +255,7 @@ def _device(memory: DeviceMemory, groups: Sequence[GroupCounts]) -> Device:
         hits=total.hits,
         misses=total.misses,
         refused=sum(group.refused for group in groups),
-        bytes_copied=total.bytes_copied,
+        bytes_copied=sum(map(_copied, groups)),
         bytes_saved=total.bytes_saved,
         copy_us=memory.copy_ns / 1e3,
         cpu_us=memory.host_ns / 1e3,
@@ -271,14 +285,14 @@ def _ram(tiers: Sequence[GroupCounts]) -> Ram | None:
         hits=total.hits,
         misses=total.misses,
         hit_rate=_rate(total),
-        bytes_read=total.bytes_copied,
+        bytes_read=sum(map(_copied, tiers)),
         wait_ms=total.wait_ns / 1e6,
     )
 
 
 def _ram_layer(tier: GroupCounts) -> RamLayer:
     total = tier.generation + tier.prompt
-    return RamLayer(slots=tier.slots, hits=total.hits, misses=total.misses, bytes_read=total.bytes_copied)
+    return RamLayer(slots=tier.slots, hits=total.hits, misses=total.misses, bytes_read=_copied(tier))
 
 
 def _layer(group: GroupCounts, tier: GroupCounts | None) -> Layer:
@@ -293,11 +307,13 @@ def _layer(group: GroupCounts, tier: GroupCounts | None) -> Layer:
         "hits": total.hits,
         "misses": total.misses,
         "refused": group.refused,
-        "bytes_copied": total.bytes_copied,
+        "bytes_copied": _copied(group),
         "bytes_saved": total.bytes_saved,
         "admitted": group.admitted,
         "evicted": group.evicted,
         "uploads_in_flight": group.uploads_in_flight,
+        "warmed": group.warmed,
+        "pinned": group.pinned,
         "ram": _ram_layer(tier) if tier else None,
     }
 
@@ -307,7 +323,7 @@ def _tensors(plan: Plan, counts: Sequence[GroupCounts], off: Mapping[str, str]) 
     devices = [found.device or group.device for found, group in zip(counts, plan.groups, strict=False)] or [g.device for g in plan.groups]
     done: Sequence[GroupCounts | None] = counts or [None] * len(plan.groups)
     planned = [
-        _tensor(tensor.name, *_state(group, device, n_slots, plan.reads_files, off.get(tensor.name, "")), tensor.slab_bytes, found)
+        _tensor(tensor.name, *_state(group, device, n_slots, plan.reads_files, off.get(tensor.name, ""), found), tensor.slab_bytes, found)
         for group, device, n_slots, found in zip(plan.groups, devices, slots, done, strict=True)
         for tensor in group.tensors
     ]
@@ -320,10 +336,11 @@ def _tensor(name: str, state: str, reason: str, slab_bytes: int = 0, group: Grou
         name=name,
         state=state,
         reason=reason,
+        pinned=group.pinned if group else 0,
         hits=total.hits,
         misses=total.misses,
         refused=group.refused if group else 0,
-        bytes_copied=_share(total.bytes_copied, slab_bytes, group),
+        bytes_copied=_share(_copied(group) if group else 0, slab_bytes, group),
         bytes_saved=_share(total.bytes_saved, slab_bytes, group),
     )
 
@@ -333,7 +350,7 @@ def _share(n_bytes: int, slab_bytes: int, group: GroupCounts | None) -> int:
     return n_bytes * slab_bytes // group.slab_bytes if group and group.slab_bytes else 0
 
 
-def _state(group: Group, device: str, n_slots: int, is_on_disk: bool, off_reason: str) -> tuple[str, str]:
+def _state(group: Group, device: str, n_slots: int, is_on_disk: bool, off_reason: str, found: GroupCounts | None) -> tuple[str, str]:
     if off_reason:
         return "off", f"off: {off_reason}"
     reason = f"slots on {device}"
@@ -342,4 +359,6 @@ def _state(group: Group, device: str, n_slots: int, is_on_disk: bool, off_reason
     if n_slots < group.slots:
         rest = ": every use is read from disk" if is_on_disk and not n_slots else ""
         reason = f"{reason}; {group.slots} were planned, {n_slots} fit the memory{rest}"
+    if found and found.pinned:
+        reason = f"{reason}; {found.pinned} pinned"
     return f"pooled {n_slots}/{group.n_expert}", reason

@@ -29,6 +29,7 @@ def summary(stats: Stats) -> str:
         f"{format_bytes(stats['slot_bytes'])} of slots{_disk(stats)}, "
         f"hit rate {stats['hit_rate']:.1%} of {stats['lookups']} lookups, {format_bytes(stats['bytes_copied'])} copied, "
         f"{format_bytes(stats['bytes_saved'])} saved"
+        + _profile(stats)
         + _ram(stats)
         + (f", {stats['refused']} times a layer's batch was too large for its slots and took the stock path" if stats["refused"] else "")
     )
@@ -44,6 +45,12 @@ def _disk(stats: Stats) -> str:
     return (
         f" ({least if least == most else f'{least} to {most}'} of {stats['layers'][0]['n_expert']} experts, the others on disk{buffered})"
     )
+
+
+def _profile(stats: Stats) -> str:
+    """What the slots began with, and how many of them never change."""
+    pinned = f", {stats['pinned']} of them pinned" if stats["pinned"] else ""
+    return f" ({stats['warmed']} experts from the profile{pinned})" if stats["warmed"] else ""
 
 
 def _ram(stats: Stats) -> str:

@@ -67,7 +67,7 @@ def tables(processes: Sequence[Process], with_layers: bool, with_tensors: bool) 
         title = f"{process.header.pid} {printable(process.header.program)}"
         if with_layers:
             made += [Table(f"{title}: devices", ("device", "slots", "budget", "taken", "free", *_COUNTED), _devices(process.stats))]
-            made += [Table(f"{title}: layers", ("layer", "device", "slots", *_COUNTED, "admitted", "evicted"), _layers(process.stats))]
+            made += [Table(f"{title}: layers", ("layer", "device", "slots", *_COUNTED, "admitted", "evicted", "warmed", "pinned"), _layers(process.stats))]
         if with_tensors:
             made += [Table(f"{title}: tensors", ("tensor", "state", "hits", "misses", "copied", "reason"), _tensors(process.stats))]
     return made
@@ -107,6 +107,8 @@ def _layers(stats: Stats) -> list[tuple[str, ...]]:
             *_counted(one),
             str(one["admitted"]),
             str(one["evicted"]),
+            str(one["warmed"]),
+            str(one["pinned"]),
         )
         for one in stats["layers"]
     ]

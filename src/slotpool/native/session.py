@@ -14,8 +14,8 @@ PHASE_COUNTERS = (
     *("wait_ns", "copy_ns", "update_ns", "hit_compute_ns", "miss_compute_ns"),
 )
 """The counters of a phase, in the order in which the core has them."""
-GROUP_COUNTERS = ("refused", "admitted", "evicted", "uploads_in_flight")
-"""Those of a group that no phase has, in the core's order. The last is no counter: it is how many there are now."""
+GROUP_COUNTERS = ("refused", "admitted", "evicted", "uploads_in_flight", "warmed", "pinned")
+"""Those of a group that no phase has, in the core's order. `uploads_in_flight` and `pinned` are no counters: so many there are now."""
 _UNKNOWN = 2**64 - 1
 
 
@@ -65,6 +65,7 @@ _FUNCTIONS: Functions = (
     ("slotpool_session_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
     ("slotpool_session_ram_stats", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_int)),
     ("slotpool_session_reset_stats", None, (ctypes.c_int,)),
+    ("slotpool_session_heat", ctypes.c_int, (ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)),
     ("slotpool_session_devices", ctypes.c_int, (ctypes.c_int, ctypes.POINTER(_Device), ctypes.c_int)),
     ("slotpool_session_why_no_page", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_corrupt", ctypes.c_int, (ctypes.c_int, ctypes.c_int, ctypes.c_int)),
@@ -121,6 +122,9 @@ class GroupCounts:
     admitted: int = field(default=0, compare=False)
     evicted: int = field(default=0, compare=False)
     uploads_in_flight: int = field(default=0, compare=False)
+    # of a profile: experts that slots began with, and slots whose experts are never evicted
+    warmed: int = 0
+    pinned: int = 0
 
 
 @dataclass(frozen=True)
@@ -229,6 +233,13 @@ class Session:
     def reset_counts(self) -> None:
         """Sets all counters to zero; the pool keeps what it holds."""
         core().slotpool_session_reset_stats(self.number)
+
+    def heat(self, group: int) -> list[int]:
+        """How many rows asked for each expert of the group so far, whatever was reset; empty once the session is closed."""
+        n_expert = core().slotpool_session_heat(self.number, group, None, 0)
+        heat = (ctypes.c_uint64 * n_expert)()
+        core().slotpool_session_heat(self.number, group, heat, n_expert)
+        return list(heat)
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Appends the routing of every pooled event to a trace file that has its header. Call it before the first decode.

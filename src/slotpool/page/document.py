@@ -59,6 +59,7 @@ def _between(before: GroupCounts, after: GroupCounts) -> GroupCounts:
         refused=max(0, after.refused - before.refused),
         admitted=max(0, after.admitted - before.admitted),
         evicted=max(0, after.evicted - before.evicted),
+        warmed=max(0, after.warmed - before.warmed),
         generation=_not_negative(after.generation - before.generation),
         prompt=_not_negative(after.prompt - before.prompt),
     )

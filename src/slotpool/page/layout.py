@@ -14,7 +14,7 @@ from typing import Any
 from slotpool.native import GROUP_COUNTERS, PHASE_COUNTERS, DeviceMemory, GroupCounts, PhaseCounts, known_bytes
 
 MAGIC = b"slotpool"
-VERSION = 2
+VERSION = 3
 MAX_BYTES = 64 << 20
 """A page of the largest model known has less than one."""
 
