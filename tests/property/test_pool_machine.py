@@ -259,9 +259,7 @@ HOTTEST = [(5, 1.0), (2, 0.75), (7, 0.5), (0, 0.25), (1, 0.1)]
 def test_a_warm_pool_that_keeps_some_is_equal_event_by_event(policy: str, decay: float, n_kept: int) -> None:
     draw = random.Random(f"{policy} {decay} {n_kept}")
     core, reference = twins(policy, decay, 16, 4)
-    assert [astuple(one) for one in core.warm(HOTTEST, n_kept=n_kept)] == [
-        astuple(one) for one in reference.warm(HOTTEST, n_kept=n_kept)
-    ]
+    assert [astuple(one) for one in core.warm(HOTTEST, n_kept=n_kept)] == [astuple(one) for one in reference.warm(HOTTEST, n_kept=n_kept)]
     for number in range(400):
         ids = draw.sample(range(16), draw.randint(1, 4))
         found = both_event(core, reference, ids, True, may_refuse=number % 3 == 0)

@@ -28,6 +28,7 @@ _TIMES = (
     ("on misses", "miss_compute_ms"),
 )
 """Of the window, in thousandths of its time."""
+_MOVED = ("admitted", "evicted", "warmed", "pinned")
 _COUNTED = ("lookups", "hits", "misses", "hit rate", "copied", "saved", "refused")
 
 
@@ -67,7 +68,13 @@ def tables(processes: Sequence[Process], with_layers: bool, with_tensors: bool) 
         title = f"{process.header.pid} {printable(process.header.program)}"
         if with_layers:
             made += [Table(f"{title}: devices", ("device", "slots", "budget", "taken", "free", *_COUNTED), _devices(process.stats))]
-            made += [Table(f"{title}: layers", ("layer", "device", "slots", *_COUNTED, "admitted", "evicted", "warmed", "pinned"), _layers(process.stats))]
+            made += [
+                Table(
+                    f"{title}: layers",
+                    ("layer", "device", "slots", *_COUNTED, *_MOVED),
+                    _layers(process.stats),
+                )
+            ]
         if with_tensors:
             made += [Table(f"{title}: tensors", ("tensor", "state", "hits", "misses", "copied", "reason"), _tensors(process.stats))]
     return made
@@ -105,10 +112,7 @@ def _layers(stats: Stats) -> list[tuple[str, ...]]:
             one["device"],
             f"{one['slots']}/{one['n_expert']}",
             *_counted(one),
-            str(one["admitted"]),
-            str(one["evicted"]),
-            str(one["warmed"]),
-            str(one["pinned"]),
+            *(str(one[name]) for name in _MOVED),  # type: ignore[literal-required]
         )
         for one in stats["layers"]
     ]

@@ -24,6 +24,8 @@ def explained(found: PlanFile) -> dict[str, Any]:
         "contexts": made.contexts,
         "poison": made.poison,
         "report": found.report,
+        "heat_report": made.has_heat_report,
+        "pin": asdict(made.pin) if made.pin else None,
         "devices": [{"name": one.name, "slots": one.slots, "budget": one.budget, "rail": one.rail} for one in made.devices],
         "memory": asdict(made.memory) if made.memory else None,
         "files": [{"path": one.path, "size": one.size, "mtime_ns": one.mtime_ns} for one in made.files],
@@ -56,4 +58,5 @@ def _group(group: Group) -> dict[str, Any]:
         "roles": [tensor.role for tensor in group.tensors],
         "slab_bytes": group.slab_bytes,
         "slot_bytes": group.slots * group.slab_bytes,
+        "warm": [list(one) for one in group.warm],
     }

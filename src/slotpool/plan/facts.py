@@ -34,7 +34,8 @@ OnePerDevice: TypeAlias = int | Sequence[int] | None
 class Group:
     """The expert tensors of one layer that share a routing, and so one slot table of `slots` slots.
 
-    `biases` are names of tensors that go with them to a device: one row an expert, added by expert (gpt-oss).
+    `biases` are names of tensors that go with them to a device: one row an expert, added by expert (gpt-oss). `warm` is what the slots
+    begin with, the hottest first: an expert, and how many of a million events are expected to ask for it.
     """
 
     layer: int
@@ -44,11 +45,24 @@ class Group:
     n_expert: int
     tensors: tuple[ExpertTensor, ...]
     biases: tuple[str, ...] = ()
+    warm: tuple[tuple[int, int], ...] = ()
 
     @property
     def slab_bytes(self) -> int:
         """Bytes of one expert over all tensors of the group: what a miss copies."""
         return sum(tensor.slab_bytes for tensor in self.tensors)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """How many of the experts that slots begin with are never evicted: at most so many millionths of a group's slots, and at most `slots`.
+
+    `spare` slots of a group stay for others, whatever was asked for: what one token uses.
+    """
+
+    millionths: int
+    slots: int
+    spare: int
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,7 @@ class PlannedDevice:
 class Plan:
     """What `to_text` writes. `warnings` are for the user, not for the core.
 
+    `has_heat_report`: the report says how often each expert was asked for.
     `contexts` is `all`, or `first`: only the first context of the model that computes has pools, and the next one when that is gone.
     With `files` experts stay on disk, and the slots of a group are the most it may have: the core allocates what fits into `memory`.
     """
@@ -116,6 +131,8 @@ class Plan:
     misses: str = "copy"
     is_settled: bool = False
     contexts: str = "all"
+    pin: Pin | None = None
+    has_heat_report: bool = False
 
     @property
     def reads_files(self) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slotpool.errors import SlotpoolError, printable
 from slotpool.model import ExpertTensor
-from slotpool.plan.facts import MISSES, Group, Off, Plan, PlannedDevice, PlannedFile, PlannedMemory
+from slotpool.plan.facts import MISSES, Group, Off, Pin, Plan, PlannedDevice, PlannedFile, PlannedMemory
 
 MAX_BYTES = 16 << 20
 """Of a plan file."""
@@ -24,6 +24,7 @@ _MAX_SIZE = 1 << 62
 _MAX_PATH_BYTES = 4096
 _MAX_DEVICES = 6
 _MAX_QUOTED = 80
+_MILLION = 1_000_000
 _WORD = re.compile(r"[^ \t\r\v\f]+")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -219,6 +220,40 @@ class _Reader:
             raise self.fail("off NAME REASON", _quoted(one.line))
         self.off_.append(Off(one.words[1], one.rest(2)))
 
+    def warm(self, one: _Statement) -> None:
+        if not self.groups:
+            raise self.fail("a group before what it begins with", "warm")
+        group = self.groups[-1]
+        if len(one.words) < 2 or group.warm:
+            raise self.fail("one line of experts for a group", "none" if len(one.words) < 2 else "another")
+        if len(one.words) - 1 > group.n_expert:
+            raise self.fail("at most n_expert experts", str(len(one.words) - 1))
+        found: dict[int, int] = {}
+        most = _MILLION
+        for word in one.words[1:]:
+            expert, most = self.expected(word, group.n_expert, most)
+            if expert in found:
+                raise self.fail("each expert once", f"{expert} again")
+            found[expert] = most
+        self.groups[-1] = replace(group, warm=tuple(found.items()))
+
+    def expected(self, word: str, n_expert: int, most: int) -> tuple[int, int]:
+        expert, colon, millionths = word.partition(":")
+        if not colon:
+            raise self.fail("EXPERT:MILLIONTHS", _quoted(word))
+        known = self.whole(expert, "an expert", 0, n_expert - 1)
+        return known, self.whole(millionths, "millionths, the hottest first,", 0, most)
+
+    def pin(self, one: _Statement) -> None:
+        self.fields(one, 4, "pin share= slots= spare=")
+        if self.plan.pin:
+            raise self.fail("one line of pins", "another")
+        limits = (("share", 0, _MILLION), ("slots", 0, _MAX_COUNT), ("spare", 1, _MAX_COUNT))
+        self.plan = replace(self.plan, pin=Pin(*(self.number(word, *limit) for word, limit in zip(one.words[1:], limits, strict=True))))
+
+    def heat(self, one: _Statement) -> None:
+        self.plan = replace(self.plan, has_heat_report=self.one_of(one, "heat", ("on", "off")) == "on")
+
     def asked_report(self, one: _Statement) -> None:
         if self.report:
             raise self.fail("one line for the report", "another")
@@ -275,10 +310,12 @@ class _Reader:
         return value
 
     def number(self, word: str, key: str, low: int, high: int) -> int:
-        digits = self.text(word, key)
+        return self.whole(self.text(word, key), key, low, high)
+
+    def whole(self, digits: str, what: str, low: int, high: int) -> int:
         value = int(digits) if _WHOLE.fullmatch(digits) and len(digits) < _MAX_QUOTED else None
         if value is None or not low <= value <= high:
-            raise self.fail(f"{key} from {low} to {high}", _quoted(digits))
+            raise self.fail(f"{what} from {low} to {high}", _quoted(digits))
         return value
 
 
@@ -294,6 +331,9 @@ _STATEMENTS: dict[str, Callable[[_Reader, _Statement], None]] = {
     "tensor": _Reader.tensor,
     "bias": _Reader.bias,
     "off": _Reader.off,
+    "warm": _Reader.warm,
+    "pin": _Reader.pin,
+    "heat": _Reader.heat,
     "report": _Reader.asked_report,
 }
 """In the order in which the core names them."""

@@ -34,7 +34,13 @@ def to_text(plan: Plan, *, report: str = "") -> str:
             where = f" file={place[tensor.shard]} offset={tensor.offset}" if plan.files else ""
             lines.append(f"tensor {_word(tensor.name)} role={tensor.role} slab={tensor.slab_bytes}{where}")
         lines.extend(f"bias {_word(name)}" for name in group.biases)
+        if group.warm:
+            lines.append("warm " + " ".join(f"{expert}:{millionths}" for expert, millionths in group.warm))
     lines.extend(f"off {_word(off.tensor)} {_reason(off.reason)}" for off in plan.off)
+    if plan.pin:
+        lines.append(f"pin share={plan.pin.millionths} slots={plan.pin.slots} spare={plan.pin.spare}")
+    if plan.has_heat_report:
+        lines.append("heat on")
     if report:
         lines.append(f"report path={_path(report)}")
     return "\n".join(lines) + "\n"
