@@ -32,13 +32,23 @@ N_TRACE = 2000
 """Tokens of the trace that the plan is made from; the first of them are those that run."""
 
 
-def main() -> None:
-    """Runs all cells, writes a record each routing and prints the table."""
+def run() -> dict[str, Any]:
+    """Runs all cells, writes a record each routing and returns the cells by routing."""
+    found = {}
     for routing in ROUTINGS:
         done = subprocess.run([sys.executable, "-m", "benchmarks.predicted_speed", routing], stdout=subprocess.PIPE, text=True, check=True)
-        cells = json.loads(done.stdout)
-        write("predicted_speed", routing=routing, cells=cells)
+        found[routing] = json.loads(done.stdout)
+        write("predicted_speed", routing=routing, cells=found[routing])
+    return found
+
+
+def line(made: dict[str, Any]) -> str:
+    """Prints a table for each routing; the figure in one line."""
+    errors = []
+    for routing, cells in made.items():
         show(routing, cells)
+        errors += [cell[arm]["predicted"] / cell[arm]["measured"] for cell in cells for arm in ("pool", "plain")]
+    return f"predicted over measured tokens/s: {min(errors):.2f} to {max(errors):.2f} at {len(errors)} points"
 
 
 def show(routing: str, cells: Sequence[dict[str, Any]]) -> None:

@@ -1,21 +1,26 @@
-"""Computes the documents that can be computed: docs/cli.md and the code map in ARCHITECTURE.md.
+"""Computes the documents that can be computed: docs/cli.md, docs/performance.md, the code map and the README's figures.
 
-`python scripts/docs.py` writes them; tests/unit/test_docs.py fails when they are not what this would write.
+`python scripts/docs.py` writes them, `--check` only says which are not what this would write, with exit code 1.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import click
 
 from slotpool.cli import VERBS, cli
+from slotpool.report import performance, sheets
+from slotpool.report.facts import Sheet
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- map: written by scripts/docs.py -->", "<!-- end of map -->"
 MAPPED = ("core", "src/slotpool", "testkit", "benchmarks", "training", "scripts")
+FIGURES, END_OF_FIGURES = "<!-- figures: written by scripts/docs.py -->", "<!-- end of figures -->"
+RECORDS = ROOT / "benchmarks/records"
 _WIDTH = 100
 
 
@@ -37,6 +42,23 @@ def architecture_page() -> str:
     page = (ROOT / "ARCHITECTURE.md").read_text()
     head, rest = page.split(BEGIN)
     return head + BEGIN + "\n" + code_map() + END + rest.split(END)[1]
+
+
+def performance_page(folder: Path = RECORDS) -> str:
+    """docs/performance.md: what the records in `folder` say."""
+    return performance.page(_sheets(folder))
+
+
+def readme_page(folder: Path = RECORDS) -> str:
+    """README.md with its short table of figures brought up to date."""
+    page = (ROOT / "README.md").read_text()
+    head, rest = page.split(FIGURES)
+    table = performance.short_table(_sheets(folder))
+    return head + FIGURES + "\n\n" + "\n".join(table) + END_OF_FIGURES + rest.split(END_OF_FIGURES)[1]
+
+
+def _sheets(folder: Path) -> list[Sheet]:
+    return [sheet for path in sorted(folder.glob("*.jsonl")) for sheet in sheets.read([path], shown=path.name)]
 
 
 def code_map() -> str:
@@ -71,6 +93,28 @@ def _files(top: Path) -> list[Path]:
     return [path for path in found if not (path.suffix == ".cpp" and path.with_suffix(".h").exists())]
 
 
+def pages() -> dict[Path, str]:
+    """Every computed document and what belongs into it."""
+    made = {
+        "docs/cli.md": cli_page,
+        "ARCHITECTURE.md": architecture_page,
+        "docs/performance.md": performance_page,
+        "README.md": readme_page,
+    }
+    return {ROOT / name: compute() for name, compute in made.items()}
+
+
+def main(arguments: list[str]) -> int:
+    """Writes what is stale, or with `--check` names it: 1 when there is something, 0 when not."""
+    stale = {path: text for path, text in pages().items() if not path.exists() or path.read_text("utf-8") != text}
+    if arguments == ["--check"]:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not what scripts/docs.py writes. Run it.", file=sys.stderr)
+        return 1 if stale else 0
+    for path, text in stale.items():
+        path.write_text(text, "utf-8")
+    return 0
+
+
 if __name__ == "__main__":
-    (ROOT / "docs" / "cli.md").write_text(cli_page())
-    (ROOT / "ARCHITECTURE.md").write_text(architecture_page())
+    sys.exit(main(sys.argv[1:]))

@@ -32,6 +32,25 @@ def test_code_map_is_what_the_files_say(docs: ModuleType) -> None:
     assert (ROOT / "ARCHITECTURE.md").read_text() == docs.architecture_page(), "run: .venv/bin/python scripts/docs.py"
 
 
+def test_performance_page_and_readme_are_what_the_records_say(docs: ModuleType) -> None:
+    assert (ROOT / "docs" / "performance.md").read_text() == docs.performance_page(), "run: .venv/bin/python scripts/docs.py"
+    assert (ROOT / "README.md").read_text() == docs.readme_page(), "run: .venv/bin/python scripts/docs.py"
+
+
+def test_a_stale_page_fails_the_check_and_is_named(
+    docs: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stale, fresh = tmp_path / "stale.md", tmp_path / "fresh.md"
+    fresh.write_text("new")
+    stale.write_text("old")
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    monkeypatch.setattr(docs, "pages", lambda: {stale: "new", fresh: "new"})
+    assert docs.main(["--check"]) == 1
+    assert (stale.read_text(), capsys.readouterr().err) == ("old", "stale.md is not what scripts/docs.py writes. Run it.\n")
+    assert docs.main([]) == 0
+    assert (stale.read_text(), docs.main(["--check"])) == ("new", 0)
+
+
 def test_every_file_in_the_map_says_what_it_is_for(docs: ModuleType) -> None:
     silent = [line for line in docs.code_map().splitlines() if line.startswith("| `") and line.endswith("|  |")]
     assert not silent

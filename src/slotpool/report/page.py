@@ -49,7 +49,9 @@ svg { display: block; width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-th { color: var(--dim); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+th { color: var(--dim); font-weight: 600; } .text { text-align: left; white-space: normal; min-width: 90px; }
+.contents { margin: 0 0 24px; line-height: 1.9; } a { color: var(--c0); } h2.part { font-size: 20px; margin: 44px 0 4px; }
+.origin { color: var(--dim); font-size: 12.5px; margin: 8px 0 0; overflow-wrap: anywhere; }
 @media (prefers-color-scheme: dark) { .heat img { filter: brightness(1.5); } }
 @media print { body { max-width: none; } figure { break-inside: avoid; } }
 """
@@ -80,8 +82,14 @@ def figure(title: str, note: str, body: str, *, is_wide: bool = False) -> str:
     return f"<figure{kind}><h2>{escape(title)}</h2><figcaption>{escape(note)}</figcaption>{body}</figure>"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; the first column is text, the others are numbers."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], is_words: Sequence[bool] = ()) -> str:
+    """A table; columns are of words or of numbers, the first alone of words where nothing is said."""
+    kinds = is_words or [index == 0 for index in range(len(header))]
+    head = _cells("th", header, kinds)
+    body = "".join(f"<tr>{_cells('td', row, kinds)}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cells(tag: str, cells: Sequence[str], is_words: Sequence[bool]) -> str:
+    kinds = [' class="text"' if words else "" for words in is_words]
+    return "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))

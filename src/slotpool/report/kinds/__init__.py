@@ -1,0 +1,26 @@
+"""The kinds of record that a report knows, one room each. A new kind needs a room and a line here."""
+
+from slotpool.report.kinds import bookkeeping, device_grid, disk_resident, disk_tier, other, predicted_speed, rpc_wire, simulated, speeds
+from slotpool.report.kinds.kind import Kind
+
+KINDS: dict[str, Kind] = {
+    "decode_resident": speeds.DECODE,
+    "prompt_bypass": speeds.PROMPT,
+    "prompt_guard_device": speeds.GUARD,
+    "bookkeeping": bookkeeping.KIND,
+    "disk_tier": disk_tier.KIND,
+    "disk_resident": disk_resident.KIND,
+    "device_grid": device_grid.KIND,
+    "predicted_speed": predicted_speed.KIND,
+    "rpc_wire": rpc_wire.KIND,
+    "simulate": simulated.KIND,
+}
+"""In the order in which they are shown."""
+
+
+def kind_of(name: str) -> Kind:
+    """The kind called `name`; one that shows all samples where none is known."""
+    return KINDS.get(name, other.KIND)
+
+
+__all__ = ["KINDS", "Kind", "kind_of"]

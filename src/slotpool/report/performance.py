@@ -1,0 +1,63 @@
+"""docs/performance.md: the newest record of every series, where we lose first. Reads no record and measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slotpool.report.facts import Sheet, Table
+from slotpool.report.losses import losses
+from slotpool.report.markdown import sheet_lines, table_lines, text
+from slotpool.report.sheets import newest
+
+_HEAD = """# Performance
+
+Written by `scripts/docs.py` from the records in `benchmarks/records/` and checked with every change: no figure stands here that is
+not in a record. `make bench` makes all of them anew, `python -m benchmarks NAME` one of them; `slotpool report
+benchmarks/records/*.jsonl` shows the same, `--html` with plots.
+
+Speeds are medians. A ratio is made within one run, from rounds in which the arms took turns, and above 1 slotpool is better. The
+verdict of six rounds or more is *better* or *worse* where the 95 % interval of the median (sign test) does not hold 1, else *no
+difference shown*; fewer rounds are too few for an interval, and it says only what all of them agree on. Shared virtual machines
+scatter: the load beside a record is that of everybody on the machine.
+"""
+
+
+def page(sheets: Sequence[Sheet]) -> str:
+    """The whole document."""
+    shown = newest(sheets)
+    lines = [_HEAD, *_losses(shown)]
+    for sheet in shown:
+        lines += sheet_lines(sheet)
+    return "\n".join([*lines, *_records(shown)]).rstrip() + "\n"
+
+
+def _losses(shown: Sequence[Sheet]) -> list[str]:
+    found = losses(shown)
+    lines = ["## Where we lose", "", "Every ratio of a newest record whose median is below 1, the worst first within a record.", ""]
+    if not found.table.rows:
+        return [*lines, "None of the records has one.", ""]
+    return [*lines, *table_lines(found.table)[2:], *(f"{text(one)}.\n" for one in found.left_out)]
+
+
+def _records(shown: Sequence[Sheet]) -> list[str]:
+    rows = tuple(
+        (
+            sheet.source.kind,
+            sheet.source.date,
+            (sheet.source.commit or "") + (" with uncommitted changes" if sheet.source.has_changes else ""),
+            ", ".join((sheet.source.machine, *sheet.source.devices)),
+            f"python -m benchmarks {sheet.source.kind}",
+        )
+        for sheet in shown
+    )
+    return ["## Records", "", *table_lines(Table("", ("kind", "date", "commit", "machine", "command"), rows, n_text=5))[2:]]
+
+
+def short_table(sheets: Sequence[Sheet]) -> list[str]:
+    """The README's table: the headlines of every newest record, with when it was made."""
+    rows = tuple(
+        (one.what, one.value, one.spread, f"{sheet.source.date[:10]}, {sheet.source.commit or sheet.source.slotpool}")
+        for sheet in newest(sheets)
+        for one in sheet.content.headlines
+    )
+    return table_lines(Table("", ("what", "median", "lowest to highest", "record"), rows))[2:]
