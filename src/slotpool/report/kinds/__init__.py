@@ -1,6 +1,18 @@
 """The kinds of record that a report knows, one room each. A new kind needs a room and a line here."""
 
-from slotpool.report.kinds import bookkeeping, device_grid, disk_resident, disk_tier, other, predicted_speed, rpc_wire, simulated, speeds
+from slotpool.report.kinds import (
+    bookkeeping,
+    device_grid,
+    disk_resident,
+    disk_tier,
+    drift,
+    other,
+    predicted_speed,
+    rpc_wire,
+    simulated,
+    soak,
+    speeds,
+)
 from slotpool.report.kinds.kind import Kind
 
 KINDS: dict[str, Kind] = {
@@ -14,6 +26,8 @@ KINDS: dict[str, Kind] = {
     "predicted_speed": predicted_speed.KIND,
     "rpc_wire": rpc_wire.KIND,
     "simulate": simulated.KIND,
+    "drift": drift.KIND,
+    "soak": soak.KIND,
 }
 """In the order in which they are shown."""
 
