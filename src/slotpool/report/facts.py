@@ -57,7 +57,7 @@ class Ratio:
     is_counted: bool = False
 
 
-_WORDS = frozenset({"verdict", "plan said", "best of the others", "command", "machine"})
+_WORDS = frozenset({"verdict", "plan said", "best", "command", "machine", "failed"})
 """Columns of words behind those of numbers."""
 
 

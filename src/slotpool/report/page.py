@@ -49,8 +49,9 @@ svg { display: block; width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-th { color: var(--dim); font-weight: 600; } .text { text-align: left; white-space: normal; min-width: 90px; }
+th { color: var(--dim); font-weight: 600; } .text { text-align: left; white-space: normal; min-width: 110px; }
 .contents { margin: 0 0 24px; line-height: 1.9; } a { color: var(--c0); } h2.part { font-size: 20px; margin: 44px 0 4px; }
+.after { color: var(--dim); margin: 10px 0 0; }
 .origin { color: var(--dim); font-size: 12.5px; margin: 8px 0 0; overflow-wrap: anywhere; }
 @media (prefers-color-scheme: dark) { .heat img { filter: brightness(1.5); } }
 @media print { body { max-width: none; } figure { break-inside: avoid; } }

@@ -40,7 +40,7 @@ def render_comparison(found: Comparison) -> str:
     tables = (pairs_table(found), alone_table("Only before", found.only_before), alone_table("Only after", found.only_after))
     figures += [_table(table) for table in tables if table.rows]
     origins = dict.fromkeys(origin(source) for pair in found.pairs for source in pair.sources)
-    body = page.figures(figures) + "".join(f'<p class="sub">{escape(printable(text))}</p>' for text in origins)
+    body = page.figures(figures) + "".join(f'<p class="origin">{escape(printable(text))}</p>' for text in origins)
     return page.page("Two sets of records", f"{len(found.pairs)} figures are in both.", [body])
 
 
@@ -73,7 +73,7 @@ def _part(sheet: Sheet, number: int) -> str:
     figures = [_ratios(content.ratios)] if 0 < len(content.ratios) <= MOST_DRAWN else []
     figures += [page.figure(chart.title, chart.note, svg(chart)) for chart in content.charts]
     figures += [_table(table) for table in content.tables]
-    notes = "".join(f'<p class="sub">{escape(printable(note))}</p>' for note in content.notes)
+    notes = "".join(f'<p class="after">{escape(printable(note))}</p>' for note in content.notes)
     head = f'<h2 class="part" id="r{number}">{escape(printable(sheet.title))}</h2><p class="sub">{escape(sheet.about)}</p>'
     return f'{head}{page.figures(figures)}{notes}<p class="origin">{escape(origin(sheet.source))}</p>'
 

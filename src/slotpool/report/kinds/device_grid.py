@@ -48,10 +48,10 @@ def _table(routing: str, cells: list[Field], ratios: list[Ratio]) -> Table:
         "link / RAM",
         "slots",
         "hit rate",
-        *(f"{arm}, tokens/s" for arm in _ARMS),
+        *_ARMS,
         "auto / best",
         "lowest to highest",
-        "best of the others",
+        "best",
     )
     rows = tuple(
         (
@@ -65,7 +65,7 @@ def _table(routing: str, cells: list[Field], ratios: list[Ratio]) -> Table:
         )
         for cell, ratio in zip(cells, ratios, strict=True)
     )
-    return Table(f"Routing: {routing}", header, rows, n_text=0)
+    return Table(f"Routing: {routing}, tokens/s", header, rows, n_text=0)
 
 
 def _summary(ratios: list[Ratio]) -> Table:

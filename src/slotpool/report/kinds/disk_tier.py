@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slotpool.report import words
-from slotpool.report.facts import LOWER, NEITHER, Content, Figure, Ratio, Spread, Table, spread_of
+from slotpool.report.facts import LOWER, NEITHER, Content, Figure, Ratio, Table, spread_of
 from slotpool.report.fields import Field
 from slotpool.report.kinds.kind import Kind, paired
 from slotpool.report.tables import ratios_table
@@ -17,6 +17,8 @@ _COLUMNS = (
     ("read_bytes", "read per token", "bytes", LOWER),
     ("hit_rate", "hit rate", "share", NEITHER),
 )
+_HEADER = ("tokens/s, warm", "from cold", "prompt", "first token, s", "peak memory", "read per token", "hit rate")
+"""Of _COLUMNS, in short."""
 _COMPARED = _COLUMNS[:4]
 _SHORT = ("generation after the warm tokens", "prompt")
 _BOUNDS = (("generation", "share"), ("prompt", "prompt_share"))
@@ -31,7 +33,7 @@ def content(results: Field, flags: Field) -> Content:
     for cap, found in results["figures"].items():
         where, arms = _cap(cap), dict(found["arms"].items())
         mine = {name: _figures(name, numbers, where) for name, numbers in arms.items()}
-        tables.append(Table(where, ("arm", *(words.name_of(_blank(column)) for column in _COLUMNS)), _rows(mine, arms), n_text=1))
+        tables.append(Table(where, ("arm", *_HEADER, "failed"), _rows(mine, arms)))
         figures += [figure for some in mine.values() for figure in some.values()]
         ratios += _over_plain(mine, where)
         bounds += [
@@ -52,10 +54,6 @@ def _cap(name: str) -> str:
     return "no cap" if name == "0" else f"memory 1/{name} of the file"
 
 
-def _blank(column: tuple[str, str, str, str]) -> Figure:
-    return Figure("", column[1], column[2], Spread(0, 0, 0))
-
-
 def _figures(arm: str, numbers: Field, where: str) -> dict[str, Figure]:
     return {key: Figure(arm, what, unit, numbers[key].spread(), where, better) for key, what, unit, better in _COLUMNS if key in numbers}
 
@@ -65,7 +63,7 @@ def _rows(mine: dict[str, dict[str, Figure]], arms: dict[str, Field]) -> tuple[t
     for name, figures in mine.items():
         failed = [one.text() for one in arms[name]["failed"].each()]
         cells = [words.measured(figures[key].spread.median, figures[key].unit) if key in figures else "" for key, *_ in _COLUMNS]
-        rows.append((f"{name} ({failed[0]})" if failed else name, *cells))
+        rows.append((name, *cells, failed[0] if failed else ""))
     return tuple(rows)
 
 
