@@ -1,0 +1,108 @@
+"""Records of drift and soak in a report: what their documents say, with parts that may be missing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from slotpool import records
+from slotpool.report import sheets
+from slotpool.report.facts import Sheet
+from tests.unit.report_records import record
+
+KLD = {"mean": 0.001, "median": 0.0005, "p99": 0.01, "max": 0.02}
+ZERO = dict.fromkeys(KLD, 0.0)
+
+
+def sheet(made: dict[str, Any]) -> Sheet:
+    return sheets.sheet_of(records.check(json.loads(json.dumps(made))), "x.jsonl", 1)
+
+
+def share(kld: dict[str, float], first: dict[str, Any] | None) -> dict[str, Any]:
+    return {"kld": kld, "top1_flips": 1 if first else 0, "tokens_that_differ": 3 if first else 0, "first_difference": first}
+
+
+def drift(**changed: Any) -> dict[str, Any]:
+    text = {"name": "prose.txt", "tokens": 64, "ppl": {"cpu": {"ppl": 12.5, "error": 0.5}, "pool": {"ppl": None, "error": None}}}
+    made = {
+        "tokens": 64,
+        "kld": KLD,
+        "top1_flips": 2,
+        "pool_share": {"kld_max": 0.0, **share(ZERO, None)},
+        "placement": share(KLD, {"text": "prose.txt", "index": 7, "token": 5, "piece": "x"}),
+        "verdict": "exact",
+        "reason": "all is equal",
+        "expected": "exact",
+        "texts": [text | {"kld": KLD, "top1_flips": 2}],
+        "prompts": {"chunks": 2, "chunk_tokens": 512, "same_after": True, "same_as_plain": False},
+        "evictions": 9,
+        "steps": 64,
+        "steps_with_evictions": 60,
+    }
+    return record("drift", made | changed)
+
+
+def test_drift_is_split_into_placement_and_pool() -> None:
+    found = {table.title: table for table in sheet(drift()).content.tables}
+    assert [row[0] for row in found["What moved it"].rows] == ["placement", "pool"]
+    assert found["What moved it"].rows[0][-1] == "prose.txt, token 7"
+    assert found["Prompts"].rows == (("2 of 512 tokens", "yes", "no"),)
+    assert found["Texts, pool against plain llama.cpp on the CPU"].rows[0][2:4] == ("12.5 +- 0.5", "")
+
+
+def test_drift_without_a_device_and_without_prompts_has_a_sheet() -> None:
+    why = {"kld_max": None, "first_difference": None, "reason": "does not fit"}
+    found = sheet(drift(placement=None, prompts=None, pool_share=why))
+    assert [table.title for table in found.content.tables] == ["Texts, pool against plain llama.cpp on the CPU"]
+
+
+def test_the_verdict_of_drift_is_the_record_s_own() -> None:
+    found = sheet(drift(verdict="different", reason="a bit was flipped"))
+    assert found.content.notes[0] == "Verdict: different: a bit was flipped. Expected: exact."
+    assert found.content.headlines[0].value == "0.020"
+
+
+def soak(speed: dict[str, Any]) -> dict[str, Any]:
+    sample = {"hit_rate": 0.5, "anchor_tps": 20.0, "private_bytes": 1 << 20}
+    samples = [sample | {"seconds": 60.0 * n, "hit_rate": None if n == 3 else 0.5} for n in range(10)]
+    phase = {
+        "phase": "parallel",
+        "times": 3,
+        "prompt_tps": 9.0,
+        "generation_tps": None,
+        "anchor_tps": 8.0,
+        "hit_rate": 0.4,
+        "private_bytes": 1024,
+    }
+    verdicts = {
+        "anchors": {"verdict": "equal", "replays": 30, "differences": 0, "compared_with_plain": 3},
+        "lookups": {"verdict": "pooled", "lookups": 7},
+        "memory": {"process": {"verdict": "flat", "rounds": 8, "growth": 4096.0}},
+        "speed": speed,
+    }
+    made = {"seconds": 3600.0, "rounds": 10, "aborted": 4, "failure": "", "verdicts": verdicts, "phases": [phase], "samples": samples}
+    return record("soak", made)
+
+
+def test_a_soak_shows_verdicts_phases_and_time() -> None:
+    found = sheet(soak({"verdict": "slower", "rounds": 24, "ratio": 0.9, "low": 0.85, "high": 0.94})).content
+    assert [row[:2] for row in found.tables[0].rows] == [
+        ("anchors", "equal"),
+        ("lookups", "pooled"),
+        ("memory, process", "flat"),
+        ("speed", "slower"),
+    ]
+    assert [chart.title for chart in found.charts] == ["Hit rate over time", "Speed of the anchors", "The process's own memory"]
+    assert [len(chart.lines[0].points) for chart in found.charts] == [9, 10, 10]
+    assert (found.ratios[0].spread.median, found.ratios[0].verdict) == (0.9, "slower (99 % interval)")
+    assert found.headlines[0].what == "soak of 1.0 hours: anchors that differ, of 30 replays"
+
+
+def test_a_soak_too_short_for_a_verdict_has_no_ratio() -> None:
+    assert sheet(soak({"verdict": "too few rounds", "rounds": 2, "ratio": None, "low": None, "high": None})).content.ratios == ()
+
+
+def test_a_long_soak_is_drawn_by_few_points() -> None:
+    made = soak({"verdict": "too few rounds", "rounds": 2})
+    made["results"]["samples"] *= 1000
+    assert all(len(chart.lines[0].points) <= 400 for chart in sheet(made).content.charts)
