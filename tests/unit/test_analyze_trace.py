@@ -109,6 +109,13 @@ def test_a_pool_warms_up_until_it_is_steady() -> None:
     assert replay.warming([group([[0]] * 63)], 1.0) is None
 
 
+def test_a_cold_step_is_not_steady_because_good_ones_follow() -> None:
+    """Two experts in turn: 14 hits of 16 in the first step, whose mean with the next three is above what is steady."""
+    found = replay.warming([group([[index % 2] for index in range(128)])], 1.0)
+    assert found is not None
+    assert (found.hit_rates[0], found.tokens) == (14 / 16, 16)
+
+
 def test_the_dip_after_a_topic_switch_is_where_it_is() -> None:
     """Experts 0 and 1 in turn, then 2 and 3: with two slots two misses follow the switch, and nothing else."""
     made = group([[index % 2] for index in range(300)] + [[2 + index % 2] for index in range(300)])

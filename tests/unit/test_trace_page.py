@@ -105,6 +105,12 @@ def test_charts_are_well_formed_and_stay_inside_the_paper() -> None:
     assert abs(labels[0] - labels[1]) >= 15  # their lines end in the same place
 
 
+def test_of_lines_that_end_alike_the_higher_one_is_named_first() -> None:
+    lines = (Line("low", ((0, 0.1), (1, 1.0)), "s0"), Line("high", ((0, 0.9), (1, 1.0)), "s1"))
+    root = ET.fromstring(svg(Chart("t", "n", "x", "y", lines, ((0, "0"), (1, "1")), nice_ticks(0, 1))))
+    assert [text.text for text in root.iter("text") if "label" in text.attrib["class"]] == ["high", "low"]
+
+
 @pytest.mark.parametrize(("low", "high", "wanted"), [(0, 1, "0 0.2 0.4 0.6 0.8 1"), (0, 32, "0 10 20 30 40"), (0, 0, "0")])
 def test_ticks_are_round_and_enclose_the_values(low: float, high: float, wanted: str) -> None:
     assert " ".join(text for _, text in nice_ticks(low, high)) == wanted

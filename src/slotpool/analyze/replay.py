@@ -140,9 +140,9 @@ def warming(groups: Sequence[Group], share: float, n_tokens: int = 1 << 14) -> W
     found = _stretches(long, share, lambda group: cuts)
     rates = np.sum([part.hits for part in found], axis=0) / np.sum([part.lookups for part in found], axis=0)
     steady = float(rates[len(rates) // 2 :].mean())
-    # a single good step is no steadiness: four in a row on average
+    # a single good step is no steadiness, and a good mean none of a step that is still cold: the step, and four from it on average
     means = np.convolve(rates, np.ones(4) / 4, "valid")
-    reached = np.nonzero(means >= SETTLED * steady)[0]
+    reached = np.nonzero(np.minimum(means, rates[: len(means)]) >= SETTLED * steady)[0]
     return Warming(share, tuple(rates.tolist()), steady, int(reached[0]) * STEP if len(reached) else None)
 
 

@@ -74,7 +74,8 @@ def _print(analysis: Analysis, path: Path) -> None:
     print_table(header, [_layer_row(layer) for layer in analysis.layers], right=header)
     if any(mean is not None for mean in analysis.working_set):
         print_line()
-        rows = [(str(window), _number(mean, 1)) for window, mean in zip(WINDOWS, analysis.working_set, strict=True)]
+        known = zip(WINDOWS, analysis.working_set, strict=True)
+        rows = [(str(window), _number(mean, 1)) for window, mean in known if mean is not None]
         print_table(("window", "distinct experts"), rows, right=("window", "distinct experts"))
     if analysis.hit_rates:
         print_line()

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from statistics import fmean
 
 WIDTH, HEIGHT = 640, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 108, 14, 44
@@ -123,8 +124,10 @@ def _line(plane: _Plane, line: Line) -> str:
 
 
 def _labels(plane: _Plane, lines: Sequence[Line]) -> list[str]:
-    """Names at the right ends of the lines, moved apart where they would overlap."""
-    named = sorted((line for line in lines if line.points and line.kind != "thin"), key=lambda line: plane.y(line.points[-1][1]))
+    """Names at the right ends of the lines, moved apart where they would overlap; of lines that end alike, the higher one's first."""
+    named = sorted(
+        (line for line in lines if line.points and line.kind != "thin"), key=lambda line: (plane.y(line.points[-1][1]), -_height(line))
+    )
     places: list[float] = []
     for line in named:
         wanted = plane.y(line.points[-1][1]) + 4
@@ -134,3 +137,7 @@ def _labels(plane: _Plane, lines: Sequence[Line]) -> list[str]:
         f'<text class="label {line.kind}" x="{WIDTH - _RIGHT + 8}" y="{place - surplus:.1f}">{escape(line.name)}</text>'
         for line, place in zip(named, places, strict=True)
     ]
+
+
+def _height(line: Line) -> float:
+    return fmean(y for _, y in line.points)
