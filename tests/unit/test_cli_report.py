@@ -84,6 +84,24 @@ def test_a_wrong_file_is_an_error_of_at_most_four_lines(text: str, said: str, tm
     assert len(err.splitlines()) <= 4
 
 
+def test_of_a_damaged_file_whole_records_can_be_shown_and_the_others_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "a.jsonl", record("decode_resident", {"ratio": 1}), decode(1.1, 1.2))
+    path.write_text("torn\n" + path.read_text())
+    assert main(["report", str(path)]) == 2
+    assert main(["report", str(path), "--salvage", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [one["ratios"][0]["median"] for one in json.loads(out)["records"]] == [pytest.approx(1.15)]
+    assert "a.jsonl, line 1" in err
+    assert "field results.pool_tps" in err
+
+
+def test_a_file_without_a_whole_record_has_nothing_to_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("torn\n" * 30)
+    assert main(["report", str(path), "--salvage", "--html", str(tmp_path / "p.html")]) == 0
+    assert "10 more records passed over" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -16,6 +16,9 @@ from slotpool.report.facts import Sheet, Table
 from slotpool.report.losses import losses
 from slotpool.trace.writer import already_there
 
+_MOST_NAMED = 20
+"""Damaged records."""
+
 
 @click.command("report")
 @click.argument("paths", type=click.Path(path_type=Path), metavar="RECORDS...", nargs=-1, required=True)
@@ -25,6 +28,7 @@ from slotpool.trace.writer import already_there
 )
 @click.option("--kind", "kinds", metavar="KIND", multiple=True, help="Show records of this kind only: bench, drift, soak or a benchmark.")
 @click.option("--all", "is_all", is_flag=True, help="Show older records too, not only the newest of each series.")
+@click.option("--salvage", is_flag=True, help="Of damaged files, show the records that are whole; the others are named.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown.")
 @click.option("--html", "page", type=click.Path(path_type=Path), help="Write a page with plots, one file that needs no other.")
 @click.option("--force", is_flag=True, help="Overwrite the page.")
@@ -35,6 +39,7 @@ def command(
     ignored: tuple[str, ...],
     kinds: tuple[str, ...],
     is_all: bool,
+    salvage: bool,
     as_markdown: bool,
     page: Path | None,
     force: bool,
@@ -47,9 +52,9 @@ def command(
     figures that are in both sets, with what the samples of both allow to be said, and what is in one of them alone.
     """
     _check(page, force, as_markdown=as_markdown, as_json=as_json, has_others=bool(others), ignored=ignored)
-    before = _read(paths, kinds)
+    before = _read(paths, kinds, salvage)
     if others:
-        _show_comparison(comparing.compare(before, _read(others, kinds), ignored), page, as_markdown, as_json)
+        _show_comparison(comparing.compare(before, _read(others, kinds, salvage), ignored), page, as_markdown, as_json)
     else:
         shown = before if is_all else sheets.newest(before)
         _show(shown, len(before) - len(shown), page, as_markdown, as_json)
@@ -64,8 +69,13 @@ def _check(page: Path | None, force: bool, *, as_markdown: bool, as_json: bool, 
         raise already_there(page)
 
 
-def _read(paths: Sequence[Path], kinds: Sequence[str]) -> list[Sheet]:
-    found = sheets.read(paths)
+def _read(paths: Sequence[Path], kinds: Sequence[str], salvage: bool) -> list[Sheet]:
+    damaged: list[SlotpoolError] = []
+    found = sheets.read(paths, damaged=damaged if salvage else None)
+    for error in damaged[:_MOST_NAMED]:
+        print_note(f"slotpool: passed over: {error}")
+    if damaged[_MOST_NAMED:]:
+        print_note(f"slotpool: {len(damaged) - _MOST_NAMED} more records passed over")
     there = sorted({sheet.source.kind for sheet in found})
     for kind in kinds:
         if kind not in there:

@@ -61,16 +61,28 @@ def _check_holds_records(path: Path, file: Any) -> None:
         raise SlotpoolError("expected a file of records, found something else", where=printable(path), do="Name another file.")
 
 
-def read(path: Path) -> list[Record]:
+def read(path: Path, *, damaged: list[SlotpoolError] | None = None) -> list[Record]:
     """All records of a file, in its order. Empty lines are passed over.
 
-    Raises SlotpoolError that names line and field for anything that is not a record of version 1, and for more than MAX_RECORDS.
+    Raises SlotpoolError that names line and field for anything that is not a record of version 1, and for more than MAX_RECORDS. With
+    a list `damaged`, errors of lines are added to it instead and the lines passed over.
     """
     try:
         with path.open("rb") as file:
-            return [_parsed(line, path, number) for number, line in _lines(path, file) if line.strip()]
+            found = [_salvaged(line, path, number, damaged) for number, line in _lines(path, file) if line.strip()]
     except OSError as error:
         raise SlotpoolError(f"cannot read records: {error.strerror}", where=printable(path)) from error
+    return [record for record in found if record is not None]
+
+
+def _salvaged(line: bytes, path: Path, number: int, damaged: list[SlotpoolError] | None) -> Record | None:
+    try:
+        return _parsed(line, path, number)
+    except SlotpoolError as error:
+        if damaged is None:
+            raise
+        damaged.append(error)
+        return None
 
 
 def _lines(path: Path, file: Any) -> Iterator[tuple[int, bytes]]:

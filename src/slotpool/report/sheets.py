@@ -21,19 +21,28 @@ UNIMPORTANT = frozenset({"rounds", "repeat", "minutes"})
 """Flags that say how often something was measured, not what."""
 
 
-def read(paths: Iterable[Path], *, shown: str = "") -> list[Sheet]:
+def read(paths: Iterable[Path], *, shown: str = "", damaged: list[SlotpoolError] | None = None) -> list[Sheet]:
     """The sheets of all records in `paths`, in their order. Files are called by their path, or `shown`.
 
-    Raises SlotpoolError that names file and line, or record and field, for what cannot be read; for a file without records, too.
+    Raises SlotpoolError that names file and line, or record and field, for what cannot be read; for a file without records, too. With
+    a list `damaged`, errors of records are added to it instead and the records passed over.
     """
-    return [sheet for path in paths for sheet in _of_file(path, shown or printable(path))]
+    return [sheet for path in paths for sheet in _of_file(path, shown or printable(path), damaged)]
 
 
-def _of_file(path: Path, name: str) -> list[Sheet]:
-    found = records.read(path)
-    if not found:
+def _of_file(path: Path, name: str, damaged: list[SlotpoolError] | None) -> list[Sheet]:
+    found = records.read(path, damaged=damaged)
+    if not found and not damaged:
         raise SlotpoolError("expected records, found none", where=printable(path))
-    return [sheet_of(record, name, number) for number, record in enumerate(found, 1)]
+    sheets = []
+    for number, record in enumerate(found, 1):
+        try:
+            sheets.append(sheet_of(record, name, number))
+        except SlotpoolError as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
+    return sheets
 
 
 def no_such_kind(kind: str, there: Sequence[str]) -> SlotpoolError:
