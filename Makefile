@@ -14,6 +14,7 @@ lint: .venv/.lint
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/python scripts/docs.py --check
 	.venv/bin/clang-format --dry-run --Werror $$(find core testkit tests -name '*.cpp' -o -name '*.h')
 
 # the core alone, warnings are errors
@@ -29,8 +30,9 @@ programs: .venv/.test
 storm: .venv/.test
 	.venv/bin/python -m tests.storm
 
+# every benchmark, each with its record, and docs/performance.md from them; NAMES="simulate rpc_wire" for some, --list for what there is
 bench: .venv/.test
-	.venv/bin/python -m benchmarks
+	.venv/bin/python -m benchmarks $(NAMES)
 
 clean:
 	rm -rf .venv build

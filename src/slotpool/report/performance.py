@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from slotpool.report.facts import Sheet, Table
 from slotpool.report.losses import losses
@@ -20,15 +20,26 @@ verdict of six rounds or more is *better* or *worse* where the 95 % interval of 
 difference shown*; fewer rounds are too few for an interval, and it says only what all of them agree on. Shared virtual machines
 scatter: the load beside a record is that of everybody on the machine.
 """
+_VERBS = frozenset({"bench", "drift", "soak"})
 
 
-def page(sheets: Sequence[Sheet]) -> str:
-    """The whole document."""
+def page(sheets: Sequence[Sheet], seconds: Mapping[str, int]) -> str:
+    """The whole document. `seconds` says of every benchmark there is how long it takes."""
     shown = newest(sheets)
-    lines = [_HEAD, *_losses(shown)]
+    lines = [_HEAD, *_durations(seconds, shown), *_losses(shown)]
     for sheet in shown:
         lines += sheet_lines(sheet)
     return "\n".join([*lines, *_records(shown)]).rstrip() + "\n"
+
+
+def _durations(seconds: Mapping[str, int], shown: Sequence[Sheet]) -> list[str]:
+    known = {sheet.source.kind for sheet in shown}
+    missing = [name for name in seconds if name not in known]
+    longest = max(seconds, key=lambda name: seconds[name])
+    total = (
+        f"All benchmarks take about {sum(seconds.values()) / 60:.0f} minutes on two cores, `{longest}` {seconds[longest] / 60:.0f} of them."
+    )
+    return [total + (f" Without a record so far: {', '.join(f'`{name}`' for name in missing)}." if missing else ""), ""]
 
 
 def _losses(shown: Sequence[Sheet]) -> list[str]:
@@ -46,7 +57,7 @@ def _records(shown: Sequence[Sheet]) -> list[str]:
             sheet.source.date,
             (sheet.source.commit or "") + (" with uncommitted changes" if sheet.source.has_changes else ""),
             ", ".join((sheet.source.machine, *sheet.source.devices)),
-            f"python -m benchmarks {sheet.source.kind}",
+            f"slotpool {sheet.source.kind}" if sheet.source.kind in _VERBS else f"python -m benchmarks {sheet.source.kind}",
         )
         for sheet in shown
     )
