@@ -104,7 +104,7 @@ int DevicePools::damage(std::size_t group, Damage damage) {
     DevicePool &pool = *pools_[group];
     pool.settle();
     if (damage == Damage::swapped_slots) return swap_used_slots(pool.pool());
-    const std::vector<int> used = used_slots(pool.pool());
+    const std::vector<int> used = slots_to_change(pool.pool(), damage);
     for (const int slot : used) pool.slots().flip_bit(0, slot);
     return static_cast<int>(used.size());
 }

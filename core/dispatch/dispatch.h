@@ -13,8 +13,8 @@
 
 namespace slotpool {
 
-// A wrong slot map, or one changed byte in every slot: for the tools that must find damage.
-enum class Damage { swapped_slots, changed_byte };
+// A wrong slot map, one changed byte in every slot, or one changed bit in one of them: for the tools that must find damage.
+enum class Damage { swapped_slots, changed_byte, changed_bit };
 
 class Dispatch {
    public:

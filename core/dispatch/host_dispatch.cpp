@@ -241,7 +241,7 @@ int HostDispatch::damage(std::size_t group, Damage damage) {
     pool.finish_event();
     pool.finish_warm();
     if (damage == Damage::swapped_slots) return swap_used_slots(pool.pool());
-    const std::vector<int> used = used_slots(pool.pool());
+    const std::vector<int> used = slots_to_change(pool.pool(), damage);
     for (const int slot : used) pool.memory().slab(0, slot)[0] ^= 0x40;
     return static_cast<int>(used.size());
 }

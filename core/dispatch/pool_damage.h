@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "dispatch/dispatch.h"
 #include "pool/pool.h"
 
 namespace slotpool {
@@ -12,6 +13,13 @@ inline std::vector<int> used_slots(const Pool &pool) {
     for (int slot = 0; slot < pool.n_slots(); slot++) {
         if (pool.expert_in(slot) != kNone) used.push_back(slot);
     }
+    return used;
+}
+
+// The slots whose bytes a damage of the other kinds changes: all in use, or the first of them.
+inline std::vector<int> slots_to_change(const Pool &pool, Damage damage) {
+    std::vector<int> used = used_slots(pool);
+    if (damage == Damage::changed_bit && !used.empty()) used.resize(1);
     return used;
 }
 

@@ -236,7 +236,7 @@ int slotpool_session_corrupt(int number, int group, int kind) {
     const auto session = sessions::get(number);
     if (!session || group < 0) return 0;
     int n_touched = 0;
-    const Damage damage = kind == 0 ? Damage::swapped_slots : Damage::changed_byte;
+    const Damage damage = kind == 0 ? Damage::swapped_slots : kind == 1 ? Damage::changed_byte : Damage::changed_bit;
     pool_streams::each(session.get(), [&](Dispatch &dispatch) { n_touched += dispatch.damage(static_cast<std::size_t>(group), damage); });
     return n_touched;
 }

@@ -89,8 +89,8 @@ SLOTPOOL_API int slotpool_session_devices(int session, slotpool_device_stats *ou
 // Why other processes cannot see the counters (docs/design/stats.md); empty when they can.
 SLOTPOOL_API void slotpool_session_why_no_page(int session, char *text, size_t size);
 
-// For tests and for the tool that must find damage: kind 0 exchanges two slots in the map of a group, kind 1 changes one
-// byte of the first tensor in every slot in use. Returns the number of slots touched.
+// For tests and for the tool that must find damage: kind 0 exchanges slots in the map of a group, two and two, kind 1 changes a bit of
+// the first tensor in every slot in use, kind 2 in one of them. Returns the number of slots touched.
 SLOTPOOL_API int slotpool_session_corrupt(int session, int group, int kind);
 
 // ---- memory ----

@@ -105,6 +105,19 @@ def ggml_copies() -> list[Path]:
     return sorted(file for kind in kinds if len(kind) > 1 for file in kind)
 
 
+def is_core_mapped() -> bool:
+    """Whether slotpool's core is in this process at all, loaded by ggml or by anybody else. False where the system has no /proc."""
+    return any(file.name == native.CORE_PATH.name for _, _, file in _mappings())
+
+
+def load_backend(path: str) -> None:
+    """Makes ggml load a backend from outside, as GGML_BACKEND_PATH does for llama.cpp's programs. SlotpoolError when it does not come."""
+    with captured_log() as lines:
+        found = _function("ggml_backend_load", ctypes.c_void_p, ctypes.c_char_p)(os.fsencode(path))
+    if not found:
+        raise SlotpoolError(f"expected a backend of ggml, found none: {'; '.join(lines) or 'no word'}", where=printable(path))
+
+
 def devices() -> list[Device]:
     """The devices of the running ggml, in its order."""
     count = _function("ggml_backend_dev_count", ctypes.c_size_t)()
@@ -265,6 +278,14 @@ def model_defaults(**fields: Any) -> Iterator[None]:
         yield
     finally:
         llama_cpp.llama_cpp.llama_model_default_params = make
+
+
+@contextmanager
+def devices_hidden() -> Iterator[None]:
+    """Within it, this thread's llama_cpp.Llama sees no GPU at all: it takes no memory there, and offloads no prompt either."""
+    nothing = (ctypes.c_void_p * 1)()
+    with model_defaults(devices=ctypes.cast(nothing, ctypes.c_void_p).value):
+        yield
 
 
 @contextmanager

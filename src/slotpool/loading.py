@@ -123,9 +123,7 @@ def load(
     with `require_pool` or `trace_path`.
     """
     _check_options(llama_options)
-    facts = model.read(Path(os.fsdecode(path)))
-    if facts.problems:
-        raise SlotpoolError(facts.problems[0], where=printable(path), do="slotpool inspect lists all problems of the file.")
+    facts = _readable(path)
     engine.add_rpc_servers(rpc)
     devices = _devices(device, slots, ram_budget)
     made = plan.make(
@@ -158,6 +156,15 @@ def load(
     return llm
 
 
+def load_plain(path: str | os.PathLike[str], **llama_options: Any) -> PooledLlama:
+    """Loads a model without any pool, its weights in the file's layout (no repacking): what pooled runs are compared with.
+
+    The core never comes into the process. Keywords, threads and errors are those of `load`.
+    """
+    _check_options(llama_options)
+    return _construct(path, _readable(path), plan.Plan(), False, llama_options)
+
+
 def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
     """What the pool of `llm` has done so far. Raises SlotpoolError for a model that `load` did not make, or that is closed."""
     if not isinstance(llm, PooledLlama):
@@ -174,6 +181,13 @@ def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
         for tensor in group.tensors
     }
     return pool_stats.collect(llm.slotpool_plan, counts, off, session.why_buffered(), session.devices(), session.ram_counts())
+
+
+def _readable(path: str | os.PathLike[str]) -> Model:
+    facts = model.read(Path(os.fsdecode(path)))
+    if facts.problems:
+        raise SlotpoolError(facts.problems[0], where=printable(path), do="slotpool inspect lists all problems of the file.")
+    return facts
 
 
 def _devices(device: str | Sequence[str] | None, slots: Slots | Sequence[Slots], ram_budget: RamBudget) -> list[str]:

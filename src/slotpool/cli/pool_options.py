@@ -28,17 +28,21 @@ def _parse_one(value: str) -> Slots:
     raise SlotpoolError(f'expected a number, all, auto or 0, found "{quoted(value)}"', where="--slots")
 
 
-def pool_options(default_slots: Slots) -> Callable[[_Command], _Command]:
-    """The pool options, given to the verb as the keywords of `slotpool.load` that they are."""
+def pool_options(default_slots: Slots | None, default_in_words: str = "") -> Callable[[_Command], _Command]:
+    """The pool options, given to the verb as the keywords of `slotpool.load` that they are.
+
+    A verb that chooses the slots itself has no default but words for it, and gets None.
+    """
+    help_of_slots = "Slots per expert tensor; 0 is off, all is every expert. One number, or one for each device."
 
     def add(command: _Command) -> _Command:
         slots = click.option(
             "--slots",
             metavar="auto|all|N[,N]",
-            default=str(default_slots),
-            show_default=True,
-            callback=lambda _ctx, _param, value: parse_slots(value),
-            help="Slots per expert tensor; 0 is off, all is every expert. One number, or one for each device.",
+            default=None if default_slots is None else str(default_slots),
+            show_default=default_slots is not None,
+            callback=lambda _ctx, _param, value: None if value is None else parse_slots(value),
+            help=help_of_slots + (f"  [default: {default_in_words}]" if default_in_words else ""),
         )
         policy = click.option("--policy", type=str, default="default", show_default=True, help=f"Who is evicted: {', '.join(POLICIES)}.")
         ram_budget = click.option(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from slotpool.errors import printable
 
@@ -16,10 +16,18 @@ from slotpool.errors import printable
 @contextmanager
 def bar(total: int, *, is_shown: bool = True) -> Iterator[Callable[[int, str], None]]:
     """Gives a function that is told how many of `total` are done and what comes next."""
-    if not total or not is_shown or not sys.stderr.isatty():
-        yield lambda _done, _what: None
+    with open_bar(is_shown=is_shown and total > 0) as show:
+        show(0, total, "")
+        yield lambda done, what: show(done, total, what)
+
+
+@contextmanager
+def open_bar(*, is_shown: bool = True) -> Iterator[Callable[[int, int, str], None]]:
+    """The same where the total is known on the way: gives a function that is told how many are done, how many there are, and what comes."""
+    if not is_shown or not sys.stderr.isatty():
+        yield lambda _done, _total, _what: None
         return
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda done, what: progress.update(task, completed=done, description=escape(printable(what)))
+        task = progress.add_task("", total=None)
+        yield lambda done, total, what: progress.update(task, completed=done, total=total, description=escape(printable(what)))

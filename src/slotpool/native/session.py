@@ -262,6 +262,10 @@ class Session:
         """Damages a group's pool on purpose: a wrong slot map, or one changed byte in each slot. Returns the slots touched."""
         return int(core().slotpool_session_corrupt(self.number, group, 0 if swap_slots else 1))
 
+    def flip_bit(self, group: int) -> int:
+        """Damages a group's pool on purpose: one bit in the slab of one slot in use. Returns the slots touched: 0 where none is in use."""
+        return int(core().slotpool_session_corrupt(self.number, group, 2))
+
 
 def known_bytes(n_bytes: int) -> int | None:
     """Bytes as the core keeps them: all bits set means that nobody knows."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
+from numpy.typing import NDArray
 
 from slotpool import engine
 from slotpool.errors import REFUSED, SlotpoolError, printable
@@ -26,7 +27,7 @@ class Runner:
     def __init__(self, model: Any, context: Any, n_ctx: int) -> None:
         self._model, self._context = model, context
         self._vocab = llama_cpp.llama_model_get_vocab(model)
-        self._n_vocab = int(llama_cpp.llama_vocab_n_tokens(self._vocab))
+        self.n_vocab = int(llama_cpp.llama_vocab_n_tokens(self._vocab))
         self._batch = llama_cpp.llama_batch_init(n_ctx, 0, 1)
         self._n_past = 0
         self.n_ctx = n_ctx
@@ -52,22 +53,28 @@ class Runner:
         """Tokens that still fit the context."""
         return self.n_ctx - self._n_past
 
-    def decode(self, tokens: Sequence[int], *, has_output: bool) -> None:
-        """One decode, one ubatch: at most as many tokens as an ubatch has. `has_output`: the last token has logits."""
+    def decode(self, tokens: Sequence[int], *, n_outputs: int) -> None:
+        """One decode, one ubatch: at most as many tokens as an ubatch has. The last `n_outputs` of them have logits."""
         batch = self._batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
             batch.token[i], batch.pos[i] = token, self._n_past + i
-            batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, 0, has_output and i == len(tokens) - 1
+            batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, 0, i >= len(tokens) - n_outputs
         status = llama_cpp.llama_decode(self._context, batch)
         if status:
             raise SlotpoolError(f"the engine could not decode {len(tokens)} tokens after {self._n_past} (llama_decode gave {status})")
         self._n_past += len(tokens)
 
+    def logits(self, index: int = -1) -> NDArray[np.float32]:
+        """Logits [n_vocab] after a token of the last decode, by its place there, or -1 the last: a view, good until the next decode."""
+        row = llama_cpp.llama_get_logits_ith(self._context, index)
+        if not row:
+            raise SlotpoolError(f"expected logits of token {index} of a decode, found none")
+        return np.ctypeslib.as_array(row, (self.n_vocab,))
+
     def best_token(self) -> int | None:
         """The most likely next token; None where the model ends its text."""
-        row = llama_cpp.llama_get_logits_ith(self._context, -1)
-        token = int(np.ctypeslib.as_array(row, (self._n_vocab,)).argmax())
+        token = int(self.logits().argmax())
         return None if llama_cpp.llama_vocab_is_eog(self._vocab, token) else token
 
     def close(self) -> None:

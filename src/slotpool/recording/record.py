@@ -156,7 +156,7 @@ class _Recording:
 
     def _decode(self, tokens: list[int], has_output: bool, phase: int | None = None) -> None:
         self._watch.begin()
-        self._runner.decode(tokens, has_output=has_output)
+        self._runner.decode(tokens, n_outputs=int(has_output))
         forced = GENERATION if self._settings.mode == "forced" else PROMPT
         self._watch.end(len(tokens), forced if phase is None else phase)
         self._writer.end_ubatch()
