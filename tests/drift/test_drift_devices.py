@@ -7,10 +7,13 @@ differs from plain llama.cpp on the CPU, and from it whatever the CPU computed i
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testkit import syn
 from testkit.chaos import library
 from tests.drift.test_drift import DEMO, N, run
 
@@ -48,15 +51,20 @@ def test_copied_misses_are_exact_and_signed_placement_is_not_the_pools(
 
 
 def test_rows_of_the_cpu_are_the_pools_share_and_no_more_than_equivalent(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model_file: Callable[[syn.Spec], Path]
 ) -> None:
+    """Which misses have a slot by then is the clock's to say, but the first token of a cold pool finds none. Experts of F32: no activation
+    is quantised between two experts, so no signature is rounded away."""
     monkeypatch.setenv("CHAOS_SIGN", "1")
-    code, found = measured(capsys, "--miss", "cpu")
+    path = model_file(syn.Spec(n_layer=3, n_expert=16, n_expert_used=4, types={"*": "F32"}))
+    on_device = ("--device", "CHAOS0", "--rail", "0", "--miss", "cpu", "--limit", 20, "--chunks", 0)
+    code, found = run(capsys, path, *on_device)
     assert found["stats"]["served"]["cpu"] > 0
     assert (code, found["verdict"], found["expected"]) == (0, "equivalent", "equivalent")
-    assert found["pool_share"]["first_difference"] is not None
+    assert found["pool_share"]["first_difference"]["index"] == 0
     assert 0 < found["pool_share"]["kld_max"] < 1
-    assert measured(capsys, "--miss", "cpu", "--expect", "exact")[0] == 1
+    code, found = run(capsys, path, *on_device, "--expect", "exact")
+    assert (code, found["verdict"], found["is_met"]) == (1, "equivalent", False)
 
 
 def test_a_device_that_computes_like_the_cpu_moves_nothing(capsys: pytest.CaptureFixture[str]) -> None:

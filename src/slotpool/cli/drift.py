@@ -242,7 +242,9 @@ def _prompts(report: Report) -> list[str]:
 def _proof(report: Report) -> list[str]:
     counts, stats = report.counts, report.stats
     served = ", ".join(f"{rows} {how}" for how, rows in stats["served"].items())
-    plain = ", ".join(f"{arm.name} 0 lookups, no core (process {arm.pid})" for arm in report.arms if not arm.has_core)
+    plain = ", ".join(
+        f"{arm.name} 0 lookups, no core (process {arm.pid}{', ran alone' * arm.ran_alone})" for arm in report.arms if not arm.has_core
+    )
     lines = [
         f"Pool: {counts.lookups} lookups, hit rate {stats['hit_rate']:.1%}, rows {served}; "
         f"{counts.evicted} evictions, in {counts.n_steps_evicting} of {counts.n_steps} tokens.",

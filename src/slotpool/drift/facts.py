@@ -146,13 +146,15 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm, proven: its process, where it computes, and what its pool did; a plain one has no lookups and no core."""
+    """One arm, proven: its process, where it computes, and what its pool did; a plain one has no lookups and no core. `ran_alone`: before
+    the others, which cannot be there at the same time."""
 
     name: str
     pid: int
     where: str
     has_core: bool
     lookups: int
+    ran_alone: bool = False
 
 
 @dataclass(frozen=True)

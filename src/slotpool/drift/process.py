@@ -63,8 +63,14 @@ class ArmProcess:
     def chunk(self, tokens: Sequence[int]) -> Chunk:
         return cast(Chunk, self.ask("chunk", tokens))
 
+    def forget(self) -> None:
+        self.ask("forget")
+
     def counts(self) -> Counts:
         return cast(Counts, self.ask("counts"))
+
+    def has_core(self) -> bool:
+        return bool(self.ask("has_core"))
 
     def end(self) -> None:
         """Ends the process, now."""

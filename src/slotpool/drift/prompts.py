@@ -25,11 +25,11 @@ def chunks_of(texts: Sequence[Sequence[int]], n_chunks: int, n_ctx: int) -> list
     return [chunk for chunk in in_turn if len(chunk) >= _LEAST][:n_chunks]
 
 
-def judged_prompts(before: Mapping[str, Sequence[Chunk]], after: Mapping[str, Sequence[Chunk]], sizes: Sequence[int]) -> Prompts | None:
-    """What chunks of `sizes` tokens say, by arm; None where there were none."""
+def judged_prompts(before: Mapping[str, Sequence[Chunk]], after: Sequence[Chunk], sizes: Sequence[int]) -> Prompts | None:
+    """What chunks of `sizes` tokens say: of every arm, and of the pool's `after` it was filled. None where there were none."""
     if not sizes:
         return None
-    pairs = list(zip(before[POOL], after[POOL], strict=True))
+    pairs = list(zip(before[POOL], after, strict=True))
     plain = before[DEVICE] if DEVICE in before else before[CPU]
     return Prompts(
         n_chunks=len(sizes),
