@@ -105,6 +105,16 @@ def test_other_architectures_are_exact(arch: str, model_file: ModelFile, capsys:
     assert found["evictions"] > 0
 
 
+@pytest.mark.parametrize("limit", [1, 9, 17])
+def test_windows_and_blocks_of_one_token_predict_nothing_and_are_compared(
+    limit: int, capsys: pytest.CaptureFixture[str], model_file: ModelFile, tmp_path: Path
+) -> None:
+    path = model_file(syn.Spec())
+    code, found = run(capsys, path, "-f", text_in(tmp_path), "--limit", limit, "--ctx", 8, "--chunks", 1)
+    assert (code, found["tokens"], found["verdict"]) == (0, limit, "exact")
+    assert (found["texts"][0]["ppl"]["cpu"]["ppl"] is None) == (limit == 1)
+
+
 # ---- damage ----
 
 
@@ -154,6 +164,12 @@ def test_a_file_with_one_changed_byte_is_found(capsys: pytest.CaptureFixture[str
 
 
 # ---- saying no ----
+
+
+def test_a_model_of_another_vocabulary_is_refused(model_file: ModelFile, capsys: pytest.CaptureFixture[str]) -> None:
+    code, err = refused(capsys, DEMO, "--against", model_file(syn.Spec()))
+    assert code == 2
+    assert "to compare with, found one of 256" in err
 
 
 def test_nothing_pooled_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ class Fake:
     """Answers as an arm does; its logits say which token, and how many were decoded since it last forgot."""
 
     name = "device"
-    hello = Hello(1, "engine", (), ())
+    hello = Hello(1, "engine", N_VOCAB, (), ())
 
     def __init__(self) -> None:
         self.n_past = 0

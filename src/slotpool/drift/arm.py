@@ -37,7 +37,7 @@ class Arm:
         """Who this is."""
         devices = tuple((one.name, one.type, one.free_bytes) for one in engine.devices())
         pooled_on = tuple(dict.fromkeys(group.device for group in self._llm.slotpool_plan.groups))
-        return Hello(os.getpid(), engine.name(), devices, pooled_on)
+        return Hello(os.getpid(), engine.name(), self._runner.n_vocab, devices, pooled_on)
 
     def has_core(self) -> bool:
         """Whether slotpool's core is in this process, used or not."""
@@ -49,7 +49,7 @@ class Arm:
 
     def piece(self, token: int) -> bytes:
         """The bytes of a token."""
-        return bytes(self._llm.detokenize([token], special=True))
+        return self._runner.piece(token)
 
     def forget(self) -> None:
         """The sequence begins again; the pool keeps what it holds."""

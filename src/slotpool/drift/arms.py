@@ -53,6 +53,11 @@ class Arms:
 
     def _start_pool(self) -> None:
         self.pool = self._stack.enter_context(ArmProcess(self._spec(POOL)))
+        if self.pool.hello.n_vocab != self.cpu.hello.n_vocab:
+            raise SlotpoolError(
+                f"expected a model of {self.pool.hello.n_vocab} tokens to compare with, found one of {self.cpu.hello.n_vocab}",
+                where="--against",
+            )
         self.devices = tuple(name for name in self.pool.hello.pooled_on if name not in ("", "CPU"))
 
     def _run_device_alone(self, schedule: Schedule, on_tokens: Callable[[int], None]) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from slotpool.drift.facts import CPU, DEVICE, POOL, Difference, Share, TextDrift
 from slotpool.drift.numbers import Logits, Logs, Perplexity, Tally, log_softmax, merged, same_rows
 
@@ -30,7 +32,7 @@ class Comparison:
         for pair, (reference, other) in self._pairs.items():
             self._tallies[text][pair].add(rows[reference], rows[other], logs[reference], logs[other])
         for arm, sums in self._ppl[text].items():
-            sums.add(-logs[arm][range(len(following)), list(following)])
+            sums.add(-logs[arm][np.arange(len(following)), np.array(following, np.intp)])
 
     @property
     def has_placement(self) -> bool:

@@ -66,6 +66,7 @@ class Hello:
 
     pid: int
     engine: str
+    n_vocab: int
     devices: tuple[tuple[str, str, int], ...]
     pooled_on: tuple[str, ...]
 

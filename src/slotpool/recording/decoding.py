@@ -5,6 +5,7 @@ No pool and no llama_cpp.Llama: what is recorded is what the unmodified engine d
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,6 +72,16 @@ class Runner:
         if not row:
             raise SlotpoolError(f"expected logits of token {index} of a decode, found none")
         return np.ctypeslib.as_array(row, (self.n_vocab,))
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token of any length; of a control token its name."""
+        room = 64
+        while True:
+            text = ctypes.create_string_buffer(room)
+            count = llama_cpp.llama_token_to_piece(self._vocab, token, text, room, 0, True)
+            if count >= 0:
+                return text.raw[:count]
+            room = -count
 
     def best_token(self) -> int | None:
         """The most likely next token; None where the model ends its text."""
