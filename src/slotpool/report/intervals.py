@@ -1,4 +1,4 @@
-"""Ratios as dots with their spread on one axis around 1, as inline SVG: what is better lies to the right.
+"""Ratios as dots with their spread on one axis around 1, as inline SVG.
 
 Draws nothing else; colours come from the page's style.
 """
@@ -20,24 +20,23 @@ _WIDEST = 3.0
 
 @dataclass(frozen=True)
 class Interval:
-    """One row: a name, the spread and the value in words."""
+    """One row: a name, the spread, the value in words, and whether that is bad news."""
 
     name: str
     spread: Spread
     text: str
+    is_bad: bool = False
 
 
-def svg(rows: Sequence[Interval], title: str) -> str:
-    """The rows under each other, each name above its line, and 1 as a dashed line."""
+def svg(rows: Sequence[Interval], title: str, name: str = "ratio, above 1 is better") -> str:
+    """The rows under each other, each name above its line, and 1 as a dashed line. `name` is the axis's."""
     axis, height = _Axis(rows), TOP + 2 * ROW * len(rows) + FOOT
     parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
     parts += [_tick(axis.x(value), text, height) for value, text in axis.ticks()]
     one = axis.x(1.0)
     parts.append(f'<line class="mark" x1="{one:.1f}" x2="{one:.1f}" y1="{TOP}" y2="{height - FOOT}"/>')
     parts += [_row(axis, row, TOP + 2 * ROW * index) for index, row in enumerate(rows)]
-    parts.append(
-        f'<text class="axis" x="{(_LEFT + WIDTH - _RIGHT) / 2:.0f}" y="{height - 6}" text-anchor="middle">ratio, above 1 is better</text>'
-    )
+    parts.append(f'<text class="axis" x="{(_LEFT + WIDTH - _RIGHT) / 2:.0f}" y="{height - 6}" text-anchor="middle">{escape(name)}</text>')
     return "".join([*parts, "</svg>"])
 
 
@@ -72,7 +71,7 @@ def _tick(x: float, text: str, height: int) -> str:
 
 
 def _row(axis: _Axis, row: Interval, top: int) -> str:
-    y, kind = top + 1.5 * ROW, "s1" if row.spread.high < 1 else "s0"
+    y, kind = top + 1.5 * ROW, "s1" if row.is_bad else "s0"
     low, middle, high = (axis.x(value) for value in (row.spread.low, row.spread.median, row.spread.high))
     name = f'<text class="tick" x="{_LEFT}" y="{top + 0.8 * ROW:.1f}">{escape(row.name)}</text>'
     line = f'<line class="line {kind}" x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from slotpool.errors import printable
-from slotpool.report import intervals, page, words
+from slotpool.report import intervals, judge, page, words
 from slotpool.report.chart import svg
 from slotpool.report.compare import Comparison
 from slotpool.report.facts import Ratio, Sheet, Table
@@ -30,12 +30,20 @@ def render_comparison(found: Comparison) -> str:
     """The page of two sets of records."""
     drawn = [pair for pair in found.pairs if pair.ratio is not None and pair.ratio.low < pair.ratio.high]
     rows = [
-        intervals.Interval(printable(words.figure_in_words(pair.before)), pair.ratio, words.times(pair.ratio.median))
+        intervals.Interval(
+            printable(words.figure_in_words(pair.before)), pair.ratio, words.times(pair.ratio.median), pair.verdict == judge.WORSE
+        )
         for pair in drawn[:MOST_DRAWN]
         if pair.ratio is not None
     ]
     figures = (
-        [page.figure("After over before", "With 95 % intervals.", intervals.svg(rows, "after over before"), is_wide=True)] if rows else []
+        [
+            page.figure(
+                "After over before", "With 95 % intervals.", intervals.svg(rows, "after over before", "after over before"), is_wide=True
+            )
+        ]
+        if rows
+        else []
     )
     tables = (pairs_table(found), alone_table("Only before", found.only_before), alone_table("Only after", found.only_after))
     figures += [_table(table) for table in tables if table.rows]
@@ -79,7 +87,10 @@ def _part(sheet: Sheet, number: int) -> str:
 
 
 def _ratios(ratios: Sequence[Ratio]) -> str:
-    rows = [intervals.Interval(printable(words.subject_of(one)), one.spread, words.times(one.spread.median)) for one in ratios]
+    rows = [
+        intervals.Interval(printable(words.subject_of(one)), one.spread, words.times(one.spread.median), one.spread.high < 1)
+        for one in ratios
+    ]
     return page.figure(
         "Ratios", "Dots are medians, lines go from the lowest to the highest round.", intervals.svg(rows, "ratios"), is_wide=True
     )
