@@ -1,4 +1,4 @@
-"""Records of drift and soak in a report: what their documents say, with parts that may be missing."""
+"""Records of drift, soak and of runs on a GPU in a report: what their documents say, with parts that may be missing."""
 
 from __future__ import annotations
 
@@ -106,3 +106,28 @@ def test_a_long_soak_is_drawn_by_few_points() -> None:
     made = soak({"verdict": "too few rounds", "rounds": 2})
     made["results"]["samples"] *= 1000
     assert all(len(chart.lines[0].points) <= 400 for chart in sheet(made).content.charts)
+
+
+def arm(step: str, name: str, *parts: float, **more: Any) -> dict[str, Any]:
+    return {"step": f"{step}-{name}", "arm": name, "decode_parts": list(parts), "prompt": 100.0, **more}
+
+
+def test_a_run_on_a_gpu_is_compared_with_the_better_of_plain_and_with_all_on_the_device() -> None:
+    steps = [
+        {"step": "build", "outcome": "ok"},
+        {"step": "matrix-Q4_K", "same": True},
+        {"step": "matrix-Q4_K", "same": False},
+        {"step": "link", "memory": "pinned", "gb_per_second": {"1000": 2.5}},
+        arm("speed", "plain-cpu", 10.0, 10.0),
+        arm("speed", "plain-cpu-unpacked", 8.0, 8.0),
+        arm("speed", "plain-device", 40.0, 40.0),
+        arm("speed", "auto-16", 20.0, 30.0, hit_rate=0.5),
+        {"step": "speed-auto-32", "outcome": "out of time"},
+    ]
+    found = sheet(record("gpu", {"steps": steps}, flags={"device": "CUDA0"})).content
+    ratios = {(one.against, one.what): one.spread.samples for one in found.ratios}
+    assert ratios[("plain-cpu", "generation")] == (2.0, 3.0)
+    assert ratios[("plain-device", "generation")] == (0.5, 0.75)
+    assert found.tables[0].rows == (("Q4_K", "2", "1"),)
+    assert found.tables[1].rows == (("pinned", "1000 2.5"),)
+    assert found.headlines[0].value == "1 of 2"
