@@ -98,7 +98,7 @@ def _chart(routing: str, cells: list[Field], ratios: list[Ratio]) -> Chart:
     xs = sorted({x for found in points.values() for x, _ in found if x > 0}) or [1.0]
     ys = [y for found in points.values() for _, y in found]
     lines = [
-        Line(f"{share:.0%} slots", tuple(sorted(found)), f"s{index % 6}", has_marks=True)
+        Line(f"{share:.1%} slots".replace(".0%", "%"), tuple(sorted(found)), f"s{index % 6}", has_marks=True)
         for index, (share, found) in enumerate(points.items())
     ]
     even = Line("the best", ((xs[0], 1.0), (xs[-1], 1.0)), "even")
