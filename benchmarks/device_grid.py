@@ -14,9 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,9 @@ EXPERT_NS = 2_500_000
 DEVICE_SPEED = 16
 N_FILL, N_LEARN, N_MEASURED = 200, 16, 32
 """Tokens: the first fill the pool while nothing takes declared time, the next fill the running means, the others are timed."""
-N_ROUNDS = 2
+SETTLE_S = 0.001
+"""After each token that fills: what is copied for later arrives, so that all arms begin with much the same experts in their slots."""
+N_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -148,15 +151,17 @@ def trace_of(routing: str, n_tokens: int, n_layer: int) -> np.ndarray[Any, Any]:
 
 
 def measure(path: Path, facts: files.Model, tokens: Sequence[int], cell: Cell) -> dict[str, Any]:
-    """Tokens per second of each arm at one point, arms taking turns, and the hit rate of `cpu`."""
+    """Tokens per second of each arm at one point, arms taking turns, and the hit rates."""
     speeds: dict[str, list[float]] = {arm: [] for arm in ("plain", *MODES)}
-    hit_rate = 0.0
+    hit_rates: dict[str, list[float]] = {arm: [] for arm in MODES}
     for turn in range(N_ROUNDS):
         for arm in list(speeds)[:: 1 if turn % 2 == 0 else -1]:
             speed, found = decode(path, facts, tokens, cell, arm)
             speeds[arm].append(speed)
-            hit_rate = found if arm == "cpu" else hit_rate
-    return vars(cell) | {"hit_rate": hit_rate, "arms": {arm: spread(found) for arm, found in speeds.items()}}
+            if arm in hit_rates:
+                hit_rates[arm].append(found)
+    hit_rate = median(hit_rates["cpu"])
+    return vars(cell) | {"hit_rate": hit_rate, "hit_rates": hit_rates, "arms": {arm: spread(found) for arm, found in speeds.items()}}
 
 
 def decode(path: Path, facts: files.Model, tokens: Sequence[int], cell: Cell, arm: str) -> tuple[float, float]:
@@ -175,8 +180,10 @@ def decode(path: Path, facts: files.Model, tokens: Sequence[int], cell: Cell, ar
             context.run(steps[N_FILL : N_FILL + N_LEARN])
             return _timed(context, steps[N_FILL + N_LEARN :]), 0.0
     made = plans.make(facts, cell.slots, devices=["CHAOS0"], misses=arm, rail=0)
-    with pooled(path, replace(made), setup) as pool:
-        pool.run(steps[:N_FILL])
+    with pooled(path, made, setup) as pool:
+        for step in steps[:N_FILL]:
+            pool.run([step])
+            time.sleep(SETTLE_S)
         _declare(facts, cell)
         pool.run(steps[N_FILL : N_FILL + N_LEARN])
         pool.session.reset_counts()
