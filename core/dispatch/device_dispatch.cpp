@@ -224,15 +224,21 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
         host_.fetch(chain, host_rows);  // before the device begins: what it needs is complete now
     }
     std::uint64_t fetch_ns = event.ns();
-    const Stopwatch device;
+    Stopwatch device;
     const bool has_device_rows = pool != nullptr && pool->has_device_rows();
-    abi::Status status = has_device_rows ? start_device(chain, *pool) : abi::Status::success;
+    // a device that waits for copies has nothing to compute yet, the CPU has
+    const bool is_device_first = has_device_rows && (host_rows.empty() || !pool->waits_for_copies());
+    abi::Status status = is_device_first ? start_device(chain, *pool) : abi::Status::success;
     std::string error;
     if (status == abi::Status::success && pool != nullptr && !pool->copy_for_later(error)) status = fail(error);
     if (status == abi::Status::success && !host_rows.empty()) {
         std::uint64_t host_ns = 0;
         status = compute_on_host(chain, slabs, host_rows, host_ns);
         if (pool != nullptr && status == abi::Status::success) note_host_ns(chain, *pool, host_ns);
+    }
+    if (has_device_rows && !is_device_first && status == abi::Status::success) {
+        device = Stopwatch();
+        status = start_device(chain, *pool);
     }
     graph_.finish();
     if (has_device_rows) device.add_to(pool->phase_counts().hit_compute_ns);

@@ -335,11 +335,13 @@ bool DevicePool::give_idle_slots(std::string &error) {
     return true;
 }
 
-// A row more for an expert would be harmless, if the kernels of CPUs did not change at eight rows of an expert. What fits the slots
-// leaves enough of them to nobody, once those on their way have arrived.
+// A row more for an expert would be harmless, if the kernels of CPUs did not change at eight rows of an expert. A token alone is computed
+// row by row, so two of its rows may have one slot: as many as are on their way into a pool that has no slot to spare, which is one. Of several
+// tokens what fits the slots leaves enough of them to nobody, once those on their way have arrived.
 int DevicePool::idle_slot(std::string &error) {
     int slot = idle_slot(Use::nobody);
     if (slot == kNone && event_.n_tokens < kRowsOfOtherKernels) slot = idle_slot(Use::other_tokens);
+    if (slot == kNone && event_.n_tokens == 1) slot = idle_slot(Use::this_token);
     if (slot != kNone) return slot;
     if (!copy_for_later(error)) return kNone;
     settle();

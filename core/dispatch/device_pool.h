@@ -48,10 +48,9 @@ class DevicePool {
     int n_usable() const { return n_usable_; }
     int n_expert() const { return pool_.n_expert(); }
     // How many more experts may be on their way for later: so many that rows of the CPU still find slots that nobody writes, without waiting.
-    // Where there is never so much room, one at a time, while slots are free or when `is_quick`: its copy is shorter than an event.
-    int room_for_later(std::int64_t n_used, bool is_quick) const {
-        const int n_idle = pool_.n_slots() - static_cast<int>(n_used);
-        return std::max(n_idle, is_quick || pool_.has_free_slot() ? 1 : 0) - static_cast<int>(on_their_way_.size());
+    // Where there is never so much room, one at a time.
+    int room_for_later(std::int64_t n_used) const {
+        return std::max(pool_.n_slots() - static_cast<int>(n_used), 1) - static_cast<int>(on_their_way_.size());
     }
     std::size_t slab_bytes() const { return slab_bytes_; }
 
@@ -74,10 +73,12 @@ class DevicePool {
 
     // ---- the event that is being served ----
     bool has_device_rows() const { return n_device_rows_ > 0; }
+    bool waits_for_copies() const { return !copied_.empty(); }
     const EventRows &host_rows() const { return host_rows_; }
     // Waits for the copies of tensor `index` that this event uses.
     void wait(std::size_t index);
-    // The slot of every row; rows of the host have slots that no other row of their token has, and nobody copies into.
+    // The slot of every row; rows of the host have slots that nobody copies into, and that no other row of their token has unless it is the
+    // event's only one.
     const std::vector<std::int32_t> &slot_ids() const { return slot_ids_; }
     abi::Tensor *slot_tensor(std::size_t index) { return slots_->tensor(index); }
 

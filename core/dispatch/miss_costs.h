@@ -30,15 +30,16 @@ struct MissCosts {
     double fetch_ns = 0.0;   // of an event that the CPU has a part in: its inputs from the device, its rows back
 };
 
-// How many of n misses to copy: copies and then the device's compute run beside the CPU, which serves the others, so the event takes the
-// longer of the two, and what the CPU's part costs before and behind. Of equals the most copies: what is copied is a hit next time. While a
-// cost is unknown, none; and none where a copy takes longer than the CPU: the link then does better with what pays for longer than an event
-// (measured: 0.81 of the CPU alone at half the CPU's speed, docs/log.md).
+// How many of n misses to copy: copies run beside the CPU, which serves the others, and what the device computes comes after its copies, or
+// beside the CPU where it waits for none; then what the CPU's part costs before and behind. Of equals the most copies: what is copied is
+// a hit next time. While a cost is unknown, none.
 inline int n_to_copy(const MissCosts &costs, int n_misses) {
-    if (costs.copy_ns <= 0.0 || costs.host_ns <= 0.0 || costs.copy_ns > costs.host_ns) return 0;
+    if (costs.copy_ns <= 0.0 || costs.host_ns <= 0.0) return 0;
     const auto event_ns = [&](int n) {
-        const double device = costs.device_ns + n * costs.copy_ns;
-        return n == n_misses ? device : costs.fetch_ns + std::max(device, (n_misses - n) * costs.host_ns);
+        const double host_ns = (n_misses - n) * costs.host_ns;
+        if (n == n_misses) return costs.device_ns + n * costs.copy_ns;
+        if (n == 0) return costs.fetch_ns + std::max(costs.device_ns, host_ns);
+        return costs.fetch_ns + costs.device_ns + std::max(n * costs.copy_ns, host_ns);
     };
     int best = 0;
     for (int n = 1; n <= n_misses; n++) {
