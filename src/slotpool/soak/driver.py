@@ -35,6 +35,8 @@ class Driver:
 
     def forget(self) -> None:
         """All sequences begin again, in an empty cache: the same request then finds the same cells."""
+        # an aborted request may have left a device at work on the cache
+        llama_cpp.llama_synchronize(self._context)
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
         self._n_past.clear()
 
