@@ -203,6 +203,7 @@ void DevicePool::take_slots(const MissPlan &plan) {
 
 void DevicePool::begin_copy(int slot, std::size_t index, bool is_urgent) {
     Upload &one = upload(slot, index);
+    one.expert = tensors_[index].get();
     one.to = slots_->tensor(index);
     one.offset = slots_->offset(index, slot);
     one.from = slabs_.slab(index, pool_.expert_in(slot));

@@ -89,6 +89,7 @@ std::shared_ptr<StoredBias> Session::add_bias(const abi::Tensor &bias) const {
 
 void Session::forget(const abi::Buffer &buffer) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::shared_mutex> nobody_reads(memory_);
     const auto is_gone = [&](const auto &tensor) { return tensor->buffer == &buffer; };
     for (const auto &tensor : tensors_) {
         if (!is_gone(tensor)) continue;

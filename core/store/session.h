@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,11 @@ class Session : public std::enable_shared_from_this<Session> {
     std::shared_ptr<StoredTensor> add(const abi::Tensor &weight, const abi::Buffer &buffer);
     // The same for a planned bias. nullptr: none.
     std::shared_ptr<StoredBias> add_bias(const abi::Tensor &bias) const;
+    // The buffer's memory goes: waits for whoever reads experts in it right now (`reading`).
     void forget(const abi::Buffer &buffer);
+    // To be held by another thread than the one that computes while it reads an expert's bytes; a model may be freed before its contexts.
+    // Where the tensor's base is null then, there is nothing to read any more.
+    std::shared_lock<std::shared_mutex> reading() const { return std::shared_lock<std::shared_mutex>(memory_); }
 
     StoredTensors tensors_of(int group) const;
     bool is_stored(const std::string &name) const;
@@ -144,6 +149,7 @@ class Session : public std::enable_shared_from_this<Session> {
     void end_ram_context(ContextCounts *context);
 
     mutable std::mutex mutex_;
+    mutable std::shared_mutex memory_;  // of the experts; taken after mutex_
     std::vector<std::shared_ptr<StoredTensor>> tensors_;
     std::vector<std::unique_ptr<ContextCounts>> contexts_;
     std::vector<ContextCounts *> ended_;  // of contexts_, those whose context is gone

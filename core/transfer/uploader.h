@@ -11,11 +11,14 @@
 #include <thread>
 
 #include "abi/ggml_api.h"
+#include "store/session.h"
 
 namespace slotpool {
 
-// Owned by who submits it, and must stay where it is until it is done, like the bytes and the tensor.
+// Owned by who submits it, and must stay where it is until it is done, like the tensor. The bytes may go with the model that has the expert:
+// what was not copied then never will be, and its slot is nobody's.
 struct Upload {
+    const StoredTensor *expert = nullptr;
     abi::Tensor *to = nullptr;
     std::size_t offset = 0;
     const std::uint8_t *from = nullptr;

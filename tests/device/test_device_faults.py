@@ -166,6 +166,32 @@ def test_a_context_is_freed_while_copies_are_on_their_way(
     assert (n_leaked, hazard) == (0, "")
 
 
+def outlived(path: Path, plan: Plan, n: int, steps: Steps) -> tuple[list[list[Bits]], int, str]:
+    """With a link on which a copy takes longer than a token: every model goes before its context does, whose copies read the model's memory."""
+    bits, before = [], chaos().counters(0).bytes_now
+    chaos().set(0, link_bytes_per_second=5e6)
+    try:
+        for _ in range(n):
+            with pooled(path, plan, SETUP) as model:
+                bits.append(model.run(steps))
+                assert model._model
+                model._model.close()
+        return bits, chaos().counters(0).bytes_now - before, chaos().first_hazard()
+    finally:
+        chaos().set(0, link_bytes_per_second=0)
+
+
+@pytest.mark.parametrize("misses", ["cpu", "auto", "frozen"])
+def test_a_model_is_freed_before_its_context_while_copies_are_on_their_way(
+    misses: str, model_file: ModelFile, oracle: Oracle, devices: DeviceProcess
+) -> None:
+    path, steps = model_file(SPEC), STEPS[:2]
+    bits, n_leaked, hazard = devices.call(outlived, path, plan_on(path, 8, misses=misses, is_settled=False), 5, steps)
+    for one in bits:
+        assert_same_bits(one, oracle.logits(path, PLAIN, steps))
+    assert (n_leaked, hazard) == (0, "")
+
+
 # ---- damage ----
 
 
