@@ -167,7 +167,7 @@ def test_a_context_is_freed_while_copies_are_on_their_way(
 
 
 def outlived(path: Path, plan: Plan, n: int, steps: Steps) -> tuple[list[list[Bits]], int, str]:
-    """With a link on which a copy takes longer than a token: every model goes before its context does, whose copies read the model's memory."""
+    """Over a link on which a copy takes longer than a token: a model goes before its context, whose copies read its memory."""
     bits, before = [], chaos().counters(0).bytes_now
     chaos().set(0, link_bytes_per_second=5e6)
     try:

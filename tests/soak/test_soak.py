@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slotpool import soak
+from slotpool import records, soak
 from slotpool.cli import main
 from slotpool.loading import PooledLlama
 from slotpool.soak import session
@@ -88,7 +88,8 @@ def test_a_leak_is_found_and_the_exit_code_says_so(demo: Path, capsys: pytest.Ca
 
 def test_the_command_says_what_it_found(demo: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page = tmp_path / "soak.html"
-    arguments = ["soak", str(demo), "--slots", "8", "--device", "CPU", *SHORT, "--html", str(page)]
+    kept = tmp_path / "records.jsonl"
+    arguments = ["soak", str(demo), "--slots", "8", "--device", "CPU", *SHORT, "--html", str(page), "--record", str(kept)]
     assert main(arguments) == 0
     said = capsys.readouterr().out
     assert "equal to the bit" in said
@@ -96,6 +97,9 @@ def test_the_command_says_what_it_found(demo: Path, capsys: pytest.CaptureFixtur
     assert "5 requests compared with plain llama.cpp" in said
     assert "Hit rate over time" in page.read_text()
     assert "http" not in page.read_text()
+    (record,) = records.read(kept)
+    assert (record.kind, record.flags["slots"], record.results["ok"]) == ("soak", 8, True)
+    assert len(record.results["samples"]) == len(soak.PHASES)
     assert main(arguments) == 2
     assert "--force" in capsys.readouterr().err
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,9 @@ _HEADER = ("phase", "times", "differ", "prompt", "generation", "anchors", "hit r
 @pool_options("auto")
 @click.option("--html", "page", type=click.Path(path_type=Path), help="Write a page with plots, one file that needs no other.")
 @click.option("--force", is_flag=True, help="Overwrite the page.")
+@click.option("--record", "record_path", type=click.Path(path_type=Path), help="Append the run's record to this file.")
 @json_option
-def command(model: Path, page: Path | None, force: bool, as_json: bool, **options: Any) -> int:
+def command(model: Path, page: Path | None, force: bool, record_path: Path | None, as_json: bool, **options: Any) -> int:
     """Use MODEL with the pool on for a long time, and see that nothing changes.
 
     Rounds of churning generations, aborted requests, parallel sequences, chats that fill the context, a second context and a long prompt;
@@ -53,7 +55,9 @@ def command(model: Path, page: Path | None, force: bool, as_json: bool, **option
     """
     if page is not None and page.exists() and not force:
         raise SlotpoolError("expected a new file for the page, found one that is there", where=printable(page), do="--force overwrites it.")
-    document = soaked(model, options)
+    with _recorded(record_path, model, dict(options)) as take:
+        document = soaked(model, options)
+        take(document)
     if page is not None:
         from slotpool.report.soak_page import render
 
@@ -64,6 +68,22 @@ def command(model: Path, page: Path | None, force: bool, as_json: bool, **option
     else:
         _print(document)
     return _INTERRUPTED if document["interrupted"] else 0 if document["ok"] else REFUSED
+
+
+@contextmanager
+def _recorded(path: Path | None, model: Path, flags: dict[str, Any]) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What is handed over within it becomes a record in the file at `path`; one that cannot take it is refused before anything runs."""
+    if path is None:
+        yield lambda _: None
+        return
+    from slotpool import records
+    from slotpool.records.facts import load_of_machine
+    from slotpool.records.files import check_appendable
+
+    check_appendable(path)
+    load, found = load_of_machine(), list[dict[str, Any]]()
+    yield found.append
+    records.append(path, records.make("soak", model=model, flags=flags, results=found[0], load_average=load))
 
 
 def soaked(model: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +129,6 @@ def _limit(options: Mapping[str, Any]) -> Any:
 
 def _progress(limit: Any, n_phases: int) -> Any:
     """A bar of phases where rounds are counted, of seconds where time is."""
-    from contextlib import contextmanager
 
     @contextmanager
     def shown() -> Any:

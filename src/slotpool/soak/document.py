@@ -13,6 +13,8 @@ from typing import Any
 from slotpool.soak import pace, rules
 from slotpool.soak.facts import PHASES, Counters, Observed, Sample
 
+_MOST_SAMPLES = 20_000
+
 
 def document(observed: Observed) -> dict[str, Any]:
     """All of it, as plain data. `ok` is what the exit code says."""
@@ -37,9 +39,15 @@ def document(observed: Observed) -> dict[str, Any]:
         "anchors": [_anchor(observed, name) for name in observed.replays],
         "differences": [asdict(one) for one in observed.differences],
         "phases": [_phase(observed.samples, name) for name in PHASES],
-        "samples": [_sample(one) for one in observed.samples],
+        "samples": [_sample(one) for one in _kept(observed.samples)],
         "stats": dict(observed.stats),
     }
+
+
+def _kept(samples: Sequence[Sample]) -> list[Sample]:
+    """Of a very long session every so-many-th round, so that its record stays a line that can be read; verdicts know all of them."""
+    step = 1 + len(samples) // _MOST_SAMPLES
+    return [one for one in samples if one.round % step == 0]
 
 
 def ok(verdicts: Mapping[str, Any], failure: str) -> bool:
