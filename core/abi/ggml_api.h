@@ -24,6 +24,7 @@ namespace slotpool::abi {
     F(set_name, ggml_set_name, Tensor *(*)(Tensor *, const char *))                                                             \
     F(set_input, ggml_set_input, void (*)(Tensor *))                                                                            \
     F(mul_mat_id, ggml_mul_mat_id, Tensor *(*)(Context *, Tensor *, Tensor *, Tensor *))                                        \
+    F(cpy, ggml_cpy, Tensor *(*)(Context *, Tensor *, Tensor *))                                                                \
     F(mul_mat, ggml_mul_mat, Tensor *(*)(Context *, Tensor *, Tensor *))                                                        \
     F(scale, ggml_scale, Tensor *(*)(Context *, Tensor *, float))                                                               \
     F(op_name, ggml_op_name, const char *(*)(int))                                                                              \
@@ -68,6 +69,7 @@ namespace slotpool::abi {
     F(dev_host_buffer_type, ggml_backend_dev_host_buffer_type, BufferType *(*)(Device *))                                       \
     F(dev_buffer_from_host_ptr, ggml_backend_dev_buffer_from_host_ptr, Buffer *(*)(Device *, void *, std::size_t, std::size_t)) \
     F(dev_supports_op, ggml_backend_dev_supports_op, bool (*)(Device *, const Tensor *))                                        \
+    F(dev_offload_op, ggml_backend_dev_offload_op, bool (*)(Device *, const Tensor *))                                          \
     F(dev_supports_buft, ggml_backend_dev_supports_buft, bool (*)(Device *, BufferType *))                                      \
     F(reg_name, ggml_backend_reg_name, const char *(*)(Registry *))                                                             \
     F(reg_dev_count, ggml_backend_reg_dev_count, std::size_t (*)(Registry *))                                                   \

@@ -3,12 +3,14 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
 #include "backend/dense_weights.h"
 #include "backend/layer_device.h"
 #include "backend/pool_device.h"
 #include "backend/registry.h"
 #include "dispatch/graph_facts.h"
+#include "dispatch/prefill.h"
 #include "store/store_buffer.h"
 
 namespace slotpool {
@@ -65,6 +67,45 @@ std::string home_of(const StoredTensor &stored, const abi::Tensor *op) {
     return found;
 }
 
+// Costs are measured all the time, but a graph must get one answer however often it is asked.
+class StreamAnswers {
+   public:
+    bool of(const StoredTensor &stored, const MatmulShape &shape) {
+        const Session &session = *stored.session;
+        const auto group = static_cast<std::size_t>(stored.planned->group);
+        if (session_ != &session || graph_ != asked_graph().number || n_tokens_ != shape.n_tokens) answers_.assign(session.plan.groups.size(), -1);
+        session_ = &session;
+        graph_ = asked_graph().number;
+        n_tokens_ = shape.n_tokens;
+        if (answers_[group] < 0) answers_[group] = does_stream(session.plan.prefill, shape, costs(*stored.session, stored.planned->group)) ? 1 : 0;
+        return answers_[group] == 1;
+    }
+
+   private:
+    static const DeviceMemory *costs(Session &session, int group) {
+        const int device = session.page.find_device(session.device_of(group));
+        return device < 0 ? nullptr : &session.page.device(device);
+    }
+
+    const Session *session_ = nullptr;  // compared, never followed
+    std::uint64_t graph_ = 0;
+    std::int64_t n_tokens_ = 0;
+    std::vector<int> answers_;  // by group; -1: not asked yet
+};
+
+// Whether an ubatch of so many tokens passes through the device beside the slots.
+bool is_streamed(PoolDevice &device, const StoredTensor &stored, const abi::Tensor *op, std::int64_t n_tokens) {
+    static thread_local StreamAnswers answers;
+    const Plan &plan = stored.session->plan;
+    const PlannedGroup &group = plan.groups[static_cast<std::size_t>(stored.planned->group)];
+    const int n_slots = stored.session->slots_of(stored.planned->group);
+    if (plan.prefill == Prefill::bypass || stored.is_on_disk() || device.is_cpu() || n_slots == 0) return false;
+    abi::Tensor asked = *op;
+    asked.ne[2] = n_tokens;
+    const bool is_offloaded = registry_api().dev_offload_op(device.pooled(), &asked);
+    return answers.of(stored, {n_tokens, op->src[2]->ne[0], group.n_expert, n_slots, is_offloaded});
+}
+
 bool fits_slots(const StoredTensor &stored, std::int64_t n_rows) {
     const PlannedGroup &group = stored.session->plan.groups[static_cast<std::size_t>(stored.planned->group)];
     return std::min<std::int64_t>(n_rows, group.n_expert) <= stored.session->usable_slots(stored.planned->group);
@@ -72,10 +113,10 @@ bool fits_slots(const StoredTensor &stored, std::int64_t n_rows) {
 
 // A prompt without outputs leaves its last layer no rows. There is nothing to serve, and a scheduler whose reserved graphs had nothing for us
 // has no memory of ours for it either: not even for no rows.
-bool is_served(const StoredTensor &stored, const abi::Tensor *op) {
+bool is_served(PoolDevice &device, const StoredTensor &stored, const abi::Tensor *op) {
     if (stored.is_on_disk()) return true;  // nobody else can read it: every shape
     const std::int64_t n_rows = op->src[2]->ne[0] * op->src[2]->ne[1];
-    return n_rows > 0 && fits_slots(stored, n_rows);
+    return n_rows > 0 && (fits_slots(stored, n_rows) || is_streamed(device, stored, op, op->src[2]->ne[1]));
 }
 
 bool is_on_disk(const abi::Tensor *weight) { return weight != nullptr && weight->buffer != nullptr && weight->buffer->buft == disk_buffer_type(); }
@@ -106,7 +147,7 @@ void note_lookup(const abi::Tensor *op) {
 }
 
 // What has no rows follows its ubatch.
-void note_matmul(const abi::Tensor *op, const StoredTensor &stored, bool is_taken) {
+void note_matmul(PoolDevice &device, const abi::Tensor *op, const StoredTensor &stored, bool is_taken) {
     GraphFacts &facts = asked_graph().asking();
     const abi::Tensor *ids = op->src[2];
     const auto tensor = static_cast<std::size_t>(stored.planned - stored.session->plan.tensors.data());
@@ -115,7 +156,8 @@ void note_matmul(const abi::Tensor *op, const StoredTensor &stored, bool is_take
     facts.matmuls[tensor] = {op, ids->ne[1]};
     facts.n_tokens = std::max(facts.n_tokens, ids->ne[1]);
     if (is_taken) facts.taken.push_back(op);
-    const bool is_refused = ids->ne[1] > 0 ? !is_taken : !fits_slots(stored, ids->ne[0] * facts.n_tokens);
+    const bool follows = fits_slots(stored, ids->ne[0] * facts.n_tokens) || is_streamed(device, stored, op, facts.n_tokens);
+    const bool is_refused = ids->ne[1] > 0 ? !is_taken : !follows;
     facts.answer(stored.session, stored.session->plan.groups.size(), static_cast<std::size_t>(stored.planned->group), is_refused && !is_taken);
 }
 
@@ -149,15 +191,16 @@ class Question {
     }
 
     bool is_ours(const StoredTensor *stored, const abi::Tensor *matmul) const {
-        return stored != nullptr && is_home(*stored, matmul) && is_served(*stored, matmul);
+        return stored != nullptr && is_home(*stored, matmul) && is_served(device_, *stored, matmul);
     }
 
     bool matmul() const {
         const StoredTensor *stored = stored_weight(op_);
         if (stored == nullptr) return adapter();
         if (!is_home(*stored, op_)) return false;
-        note_matmul(op_, *stored, is_served(*stored, op_));
-        return is_served(*stored, op_);
+        const bool is_taken = is_served(device_, *stored, op_);
+        note_matmul(device_, op_, *stored, is_taken);
+        return is_taken;
     }
 
     // An adapter's tensor lies in the buffer type of the weight it adapts. One on the layer's last weight reads what its rows are made from.

@@ -53,10 +53,12 @@ DeviceDispatch::DeviceDispatch(const Engine &engine, Context &context)
       graph_(api_, backend_),
       copies_(api_, engine.device),
       store_(api_, planned_name(engine), context),
-      pools_(std::make_unique<DevicePools>(engine, context, store_, *uploader_)),
+      stream_(std::make_unique<ExpertStream>(api_, engine.device, *uploader_)),
+      pools_(std::make_unique<DevicePools>(engine, context, store_, *uploader_, *stream_)),
       misses_(*uploader_) {}
 
 DeviceDispatch::~DeviceDispatch() {
+    stream_.reset();
     pools_.reset();
     uploader_.reset();
     if (ids_buffer_ != nullptr) api_.buffer_free(ids_buffer_);
@@ -128,14 +130,12 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
     if (slabs == nullptr) return abi::Status::failed;  // the session knows why
     has_room_for_ids(kLeastIds);                       // before slots take what there is
     DevicePool *pool = pools_->of(chain.first(), routing_.n_used);
+    if (!routing_.ids.empty() && does_pass(chain, pool) && pools_->has_stream(chain.first())) return serve_passing(chain, pool, *slabs);
     const bool is_refused = pool != nullptr && !chain.first().is_on_disk() && is_pruned_and_too_large(*pool);
     if (is_refused) context_.refuse(static_cast<std::size_t>(chain.first().planned->group));
     if (routing_.ids.empty()) return abi::Status::success;
     if (pool != nullptr && !is_refused && is_served_by(*pool, chain.first())) return serve_pooled(chain, *pool, *slabs);
-    if (!are_in_range(routing_, chain.first().shape.ne[2])) {
-        return fail("Expected expert ids below " + std::to_string(chain.first().shape.ne[2]) + " in " + chain.first().planned->name +
-                    ", found one outside. The router's output is damaged (NaN?): this request fails");
-    }
+    if (!are_in_range(routing_, chain.first().shape.ne[2])) return fail_of_range(chain.first());
     return serve_on_host(chain, *slabs, pool != nullptr || context_.phase(routing_.n_tokens) == Phase::prompt);
 }
 
@@ -171,6 +171,57 @@ abi::Status DeviceDispatch::serve_pooled(const ExpertChain &chain, DevicePool &p
     slabs.forget();
     return status;
 }
+
+abi::Status DeviceDispatch::fail_of_range(const StoredTensor &stored) {
+    return fail("Expected expert ids below " + std::to_string(stored.shape.ne[2]) + " in " + stored.planned->name +
+                ", found one outside. The router's output is damaged (NaN?): this request fails");
+}
+
+// ---- an event that passes through the device ----
+
+// What was taken and does not fit the slots. A prompt's last layer, which arrives with its output rows only, goes where llama.cpp would have it.
+bool DeviceDispatch::does_pass(const ExpertChain &chain, const DevicePool *pool) const {
+    const StoredTensor &stored = chain.first();
+    const Plan &plan = stored.session->plan;
+    if (plan.prefill == Prefill::bypass || stored.is_on_disk() || api_.dev_type(engine_.device) == abi::DeviceType::cpu) return false;
+    const std::int64_t n_slots = pool != nullptr ? pool->n_slots() : stored.session->slots_of(stored.planned->group);
+    const auto fits = [&](std::int64_t n_tokens) { return std::min<std::int64_t>(n_tokens * routing_.n_used, stored.shape.ne[2]) <= n_slots; };
+    if (!fits(routing_.n_tokens)) return plan.prefill == Prefill::stream || context_.phase(routing_.n_tokens) == Phase::prompt;
+    return !fits(context_.n_tokens(routing_.n_tokens)) && api_.dev_offload_op(engine_.device, chain.nodes.front().node);
+}
+
+abi::Status DeviceDispatch::serve_passing(const ExpertChain &chain, DevicePool *pool, HostSlabs &slabs) {
+    if (!are_in_range(routing_, chain.first().shape.ne[2])) return fail_of_range(chain.first());
+    const Phase phase = context_.phase(routing_.n_tokens);
+    const std::vector<std::size_t> indices = indices_of(chain, slabs);
+    GroupCounts *counts = pool == nullptr ? nullptr : &context_.counts(static_cast<std::size_t>(chain.first().planned->group));
+    const PassingEvent event{slabs, pool, counts, routing_, context_.ubatch(), phase, context_.session()->plan.is_settled};
+    if (stream_->begins(event, indices)) stream_->begin(event);
+    const Stopwatch compute;
+    abi::Status status = stream_->fetch(indices, slabs) ? start_passing(chain, pool, slabs) : fail("Expected room for experts that pass, found none");
+    graph_.finish();
+    if (counts != nullptr) compute.add_to(counts->phase[static_cast<int>(phase)].hit_compute_ns);
+    status == abi::Status::success ? stream_->mark_served(indices, pool) : stream_->give_up(pool);
+    return status;
+}
+
+// Each matmul begins when its experts are there, while those of the next are copied: llama.cpp's own path has a graph for each, too.
+abi::Status DeviceDispatch::start_passing(const ExpertChain &chain, DevicePool *pool, const HostSlabs &slabs) {
+    for (const ChainNode &node : chain.nodes) {
+        if (node.is_view) continue;
+        if (node.stored == nullptr) {
+            if (const abi::Status status = add(*node.node); status != abi::Status::success) return status;
+            continue;
+        }
+        if (const abi::Status status = graph_.start(); status != abi::Status::success) return status;
+        abi::Tensor *weight = stream_->arrived(static_cast<std::size_t>(slabs.index_of(*node.stored)), pool, graph_);
+        graph_.add(*node.node).src[0] = weight;
+        if (const abi::Status status = graph_.start(); status != abi::Status::success) return status;
+    }
+    return graph_.start();
+}
+
+// ---- an event that the host serves ----
 
 // All rows: no pool of the device has the experts, or the event does not fit it.
 abi::Status DeviceDispatch::serve_on_host(const ExpertChain &chain, HostSlabs &slabs, bool is_passing) {

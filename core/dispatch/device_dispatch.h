@@ -11,6 +11,7 @@
 #include "dispatch/device_pools.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/expert_chain.h"
+#include "dispatch/expert_stream.h"
 #include "dispatch/host_ffn.h"
 #include "dispatch/host_store.h"
 #include "dispatch/miss_plan.h"
@@ -46,6 +47,9 @@ class DeviceDispatch final : public Dispatch {
     bool is_pruned_and_too_large(const DevicePool &pool) const;
     bool is_served_by(const DevicePool &pool, const StoredTensor &stored) const;
     abi::Status serve_pooled(const ExpertChain &chain, DevicePool &pool, HostSlabs &slabs);
+    bool does_pass(const ExpertChain &chain, const DevicePool *pool) const;
+    abi::Status serve_passing(const ExpertChain &chain, DevicePool *pool, HostSlabs &slabs);
+    abi::Status start_passing(const ExpertChain &chain, DevicePool *pool, const HostSlabs &slabs);
     abi::Status serve_on_host(const ExpertChain &chain, HostSlabs &slabs, bool is_passing);
     void count_on_host(const StoredTensor &stored);
     abi::Status compute_rows(const ExpertChain &chain, DevicePool *pool, HostSlabs &slabs, const EventRows &host_rows);
@@ -55,6 +59,7 @@ class DeviceDispatch final : public Dispatch {
     abi::Status add(const abi::Tensor &node);
     abi::Status flush();
     abi::Status fail(const std::string &error);
+    abi::Status fail_of_range(const StoredTensor &stored);
 
     void note_host_ns(const ExpertChain &chain, DevicePool &pool, std::uint64_t ns);
     bool has_room_for_ids(std::size_t bytes);
@@ -69,6 +74,7 @@ class DeviceDispatch final : public Dispatch {
     DeviceGraph graph_;
     DeviceCopies copies_;
     HostStore store_;  // outlives the pools, which read from it
+    std::unique_ptr<ExpertStream> stream_;
     std::unique_ptr<DevicePools> pools_;
     MissPlanner misses_;
 

@@ -286,6 +286,32 @@ void DevicePool::give_up_event() {
     for_later_.clear();
 }
 
+// ---- an event that passes ----
+
+const std::vector<Lookup> &DevicePool::pass(const Routing &routing, std::uint64_t ubatch, Phase phase, bool is_settled) {
+    abandon_passed();
+    is_settled ? settle() : publish_arrived();
+    event_ubatch_ = 0;  // the lookups of an event are gone
+    if (trace_) trace_->push(ubatch, phase == Phase::prompt, routing.n_used, routing.ids);
+    pool_.pass(routing.ids.data(), routing.ids.size(), lookups_);
+    for (const Lookup &lookup : lookups_) {
+        if (lookup.is_hit || lookup.slot == kNone) continue;
+        passed_.push_back(lookup.slot);
+        slots_->poison(lookup.slot);
+    }
+    return lookups_;
+}
+
+void DevicePool::publish_passed() {
+    for (const int slot : passed_) pool_.publish(slot);
+    passed_.clear();
+}
+
+void DevicePool::abandon_passed() {
+    for (const int slot : passed_) pool_.abandon(slot);
+    passed_.clear();
+}
+
 // ---- rows ----
 
 bool DevicePool::map_rows(std::string &error) {
@@ -377,6 +403,8 @@ void DevicePool::count() {
     counts.rows_cpu.add(host_rows_.rows.size());
     counts.bytes_copied.add((copied_.size() + static_cast<std::size_t>(n_admitted_)) * slab_bytes_);
     counts.bytes_saved.add(hits * slab_bytes_);
+    counts.ranges_copied.add((copied_.size() + static_cast<std::size_t>(n_admitted_)) * tensors_.size());
+    counts.empty_copies.add(hits == lookups_.size() ? 1 : 0);
     counts_.admitted.add(copied_.size() + static_cast<std::size_t>(n_admitted_));
     counts_.evicted.add(evicted);
     counts_.uploads_in_flight.set(on_their_way_.size());

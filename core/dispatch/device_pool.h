@@ -71,6 +71,13 @@ class DevicePool {
     void give_up_event();
     void mark_served(const StoredTensor &stored);
 
+    // ---- an event that passes: too large for the slots, it evicts nobody ----
+    // Its experts, hits by the slot they are in. Others have a slot only while some are free, which somebody fills until publish_passed(). Ids
+    // are in range. Valid until the next call of it, or of look_up().
+    const std::vector<Lookup> &pass(const Routing &routing, std::uint64_t ubatch, Phase phase, bool is_settled);
+    void publish_passed();
+    void abandon_passed();
+
     // ---- the event that is being served ----
     bool has_device_rows() const { return n_device_rows_ > 0; }
     bool waits_for_copies() const { return !copied_.empty(); }
@@ -134,6 +141,7 @@ class DevicePool {
     int n_misses_ = 0;
     std::vector<Lookup> lookups_;
     std::vector<std::int32_t> missed_rows_;
+    std::vector<int> passed_;     // slots that an event which passes fills
     std::vector<int> copied_;     // slots that this event waits for
     std::vector<int> for_later_;  // slots that it took for later and nobody copies into yet
     int n_admitted_ = 0;

@@ -12,7 +12,9 @@ std::string planned_name(const Engine &engine) {
 
 DevicePools::~DevicePools() {
     pools_.clear();
-    if (page_device_ >= 0) context_.session()->give_back(taken_, page_device_);
+    if (shown() == nullptr) return;
+    shown()->staging.subtract(staging_);
+    context_.session()->give_back(taken_, page_device_);
 }
 
 DevicePool *DevicePools::of(const StoredTensor &stored, std::int64_t n_used) {
@@ -36,10 +38,11 @@ void DevicePools::make(std::int64_t n_used) {
     const PlannedDevice *planned = name == "CPU" ? nullptr : session.plan.find_device(name);
     page_device_ = session.page.find_device(name);
     const std::uint64_t taken = page_device_ >= 0 ? shown()->taken.get() : 0;
-    const DeviceRoom room = device_room(api_, engine_.device, planned, taken);
+    DeviceRoom room = device_room(api_, engine_.device, planned, taken);
     if (page_device_ >= 0) session.page.set_device(page_device_, room.budget + std::min(taken, ~room.budget), room.free);
-    const std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
+    std::vector<int> slots = device_slots(api_, engine_.device, session, room.budget);
     are_made_ = !is_warm_up_too_large(slots, n_used);
+    if (are_made_ && make_stream(room.budget, n_used)) slots = device_slots(api_, engine_.device, session, room.budget);
     for (std::size_t group = 0; are_made_ && group < slots.size(); group++) {
         const auto number = static_cast<int>(group);
         if (!is_here(group)) continue;
@@ -50,6 +53,53 @@ void DevicePools::make(std::int64_t n_used) {
         if (reason.empty() || !session.had_slots(number)) session.switch_off(number, reason);
     }
 }
+
+// ---- room for what passes ----
+
+bool DevicePools::has_stream(const StoredTensor &stored) {
+    const int group = stored.planned->group;
+    if (stored.session != context_.session().get()) return false;
+    std::string error;  // nobody has slots here, so nobody would read it
+    if (!was_stream_tried_ && !context_.has_pools()) stream_.make_room(layers(), stored.session->plan.poison, error);
+    was_stream_tried_ = was_stream_tried_ || !context_.has_pools();
+    return stream_.has_room_for(stored.session->tensors_of(group));
+}
+
+// Before the slots, which get what is left; not where that would be too few for a token.
+bool DevicePools::make_stream(std::uint64_t &budget, std::int64_t n_used) {
+    Session &session = *context_.session();
+    if (session.plan.prefill == Prefill::bypass || planned_name(engine_) == "CPU" || session.plan.reads_files()) return false;
+    was_stream_tried_ = true;
+    const std::uint64_t bytes = stream_.room_bytes(layers());
+    std::string error;
+    if (bytes > budget || (leaves_enough(budget, n_used) && !leaves_enough(budget - bytes, n_used))) return false;
+    if (!stream_.make_room(layers(), session.plan.poison, error)) return false;
+    budget -= bytes;
+    if (shown() != nullptr) shown()->staging.add(bytes);
+    if (shown() != nullptr) session.take(bytes, page_device_);
+    taken_ += bytes;
+    staging_ = bytes;
+    return true;
+}
+
+bool DevicePools::leaves_enough(std::uint64_t budget, std::int64_t n_used) const {
+    const std::vector<int> slots = device_slots(api_, engine_.device, *context_.session(), budget);
+    for (std::size_t group = 0; group < slots.size(); group++) {
+        const int n_expert = context_.session()->plan.groups[group].n_expert;
+        if (is_here(group) && slots[group] < std::min<std::int64_t>(n_used, n_expert)) return false;
+    }
+    return true;
+}
+
+std::vector<StoredTensors> DevicePools::layers() const {
+    std::vector<StoredTensors> found;
+    for (std::size_t group = 0; group < context_.session()->plan.groups.size(); group++) {
+        if (is_here(group)) found.push_back(context_.session()->tensors_of(static_cast<int>(group)));
+    }
+    return found;
+}
+
+// ---- pools ----
 
 bool DevicePools::is_here(std::size_t group) const {
     const auto number = static_cast<int>(group);

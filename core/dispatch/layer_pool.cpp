@@ -263,6 +263,8 @@ void LayerPool::count() {
     counts.rows_cpu.add(is_elsewhere ? n_rows : 0);
     counts.bytes_copied.add(copied * slab_bytes_);
     counts.bytes_saved.add(is_elsewhere ? 0 : hits * slab_bytes_);
+    counts.ranges_copied.add(copied * tensors_.size());
+    counts.empty_copies.add(hits == lookups_.size() ? 1 : 0);
     counts.update_ns.add(update_ns_);
     counts.copy_ns.add(copy_ns_);
     counts_.admitted.add(admitted);

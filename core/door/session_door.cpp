@@ -36,6 +36,8 @@ constexpr PhaseField kPhaseFields[] = {
     {&PhaseCounts::rows_cpu, &slotpool_phase_stats::rows_cpu},
     {&PhaseCounts::bytes_copied, &slotpool_phase_stats::bytes_copied},
     {&PhaseCounts::bytes_saved, &slotpool_phase_stats::bytes_saved},
+    {&PhaseCounts::ranges_copied, &slotpool_phase_stats::ranges_copied},
+    {&PhaseCounts::empty_copies, &slotpool_phase_stats::empty_copies},
     {&PhaseCounts::wait_ns, &slotpool_phase_stats::wait_ns},
     {&PhaseCounts::copy_ns, &slotpool_phase_stats::copy_ns},
     {&PhaseCounts::update_ns, &slotpool_phase_stats::update_ns},
@@ -220,8 +222,9 @@ int slotpool_session_devices(int number, slotpool_device_stats *out, int capacit
     const auto n_devices = static_cast<int>(session->page.n_devices());
     for (int device = 0; device < std::min(n_devices, capacity); device++) {
         const DeviceMemory &memory = session->page.device(device);
-        out[device] = {memory.budget.get(),  memory.taken.get(),   memory.free.get(),     memory.copy_ns.get(),
-                       memory.host_ns.get(), memory.hits_ns.get(), memory.fetch_ns.get(), {}};
+        out[device] = {memory.budget.get(),   memory.taken.get(),   memory.free.get(),
+                       memory.copy_ns.get(),  memory.host_ns.get(), memory.hits_ns.get(),
+                       memory.fetch_ns.get(), memory.staging.get(), {}};
         door::copy_text(session->page.device_name(device), out[device].name, sizeof(out[device].name));
     }
     return n_devices;

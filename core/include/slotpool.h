@@ -51,6 +51,7 @@ typedef struct {
     uint64_t events, lookups, hits, misses;
     uint64_t rows_hit, rows_copy, rows_cpu;
     uint64_t bytes_copied, bytes_saved;
+    uint64_t ranges_copied, empty_copies;
     uint64_t wait_ns;                          // the computing thread waited for slabs
     uint64_t copy_ns, update_ns;               // slabs copied into slots; the pool's own bookkeeping
     uint64_t hit_compute_ns, miss_compute_ns;  // rows computed from slots, and where their experts lie
@@ -81,6 +82,7 @@ SLOTPOOL_API int slotpool_session_heat(int session, int group, uint64_t *out, in
 typedef struct {
     uint64_t budget, taken, free;
     uint64_t copy_ns, host_ns, hits_ns, fetch_ns;
+    uint64_t staging; /* bytes, of what was taken: room for experts that only pass through */
     char name[64];
 } slotpool_device_stats;
 

@@ -89,6 +89,7 @@ class PlanReader {
         if (words[0] == "policy") return policy(words, line);
         if (words[0] == "poison") return poison(words, line);
         if (words[0] == "misses") return misses(words, line);
+        if (words[0] == "prefill") return prefill(words, line);
         if (words[0] == "contexts") return contexts(words, line);
         if (words[0] == "device") return device(words);
         if (words[0] == "memory") return memory(words);
@@ -101,8 +102,9 @@ class PlanReader {
         if (words[0] == "pin") return pin(words);
         if (words[0] == "heat") return heat(words, line);
         if (words[0] == "report") return report(words, line);
-        return fail("a statement (policy, poison, misses, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
-                    quoted(words[0]));
+        return fail(
+            "a statement (policy, poison, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
+            quoted(words[0]));
     }
 
     bool header(const Words &words, const std::string &line) {
@@ -138,6 +140,14 @@ class PlanReader {
         }
         plan_.misses = static_cast<Misses>(mode - kModes.begin());
         plan_.is_settled = has_way && words[2] == "settled";
+        return true;
+    }
+
+    bool prefill(const Words &words, const std::string &line) {
+        constexpr std::array<const char *, 3> kWays = {"bypass", "stream", "auto"};  // in the order of Prefill
+        const auto way = words.size() != 2 ? kWays.end() : std::find(kWays.begin(), kWays.end(), words[1]);
+        if (way == kWays.end()) return fail("prefill bypass|stream|auto", quoted(line));
+        plan_.prefill = static_cast<Prefill>(way - kWays.begin());
         return true;
     }
 

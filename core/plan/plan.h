@@ -31,6 +31,8 @@
 //
 // settled: what was admitted is complete before the layer's next event begins (tests, and comparing with the reference pool).
 //
+//   prefill stream                                         prefill bypass|stream|auto: of experts in host memory, ubatches that do not fit the slots
+//
 // A group is the expert tensors of one layer that share a routing; its tensors follow it. slab is in bytes. Lines that begin
 // with # are comments. Whatever is not known here is rejected with the line it stands in.
 #pragma once
@@ -71,6 +73,9 @@ struct PlannedDevice {
 };
 
 enum class Misses { copy, cpu, automatic, frozen };
+
+// Ubatches that do not fit the slots of a device: left to llama.cpp, passed through the device beside the pool, or the cheaper of the two.
+enum class Prefill { bypass, stream, automatic };
 
 // Memory for slots of experts that stay on disk, in bytes.
 struct PlannedMemory {
@@ -115,6 +120,7 @@ struct Plan {
     bool poison = false;
     Misses misses = Misses::copy;
     bool is_settled = false;
+    Prefill prefill = Prefill::bypass;
     bool only_first_context = false;  // of experts in host memory: what lies on disk nobody else could read for the others
     bool has_heat_report = false;
     PlannedPin pin;

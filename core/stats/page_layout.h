@@ -1,4 +1,4 @@
-// The layout of a stats page, version 3: counters and facts of one session, for readers in other processes.
+// The layout of a stats page, version 4: counters and facts of one session, for readers in other processes.
 //
 // Header, groups, tensors, devices; then a part per context, `context_bytes` apart, with a GroupCounts per group. All numbers are
 // little endian, counters are eight bytes at a multiple of eight. Texts end with a zero; a text that is too long is cut and ends
@@ -14,7 +14,7 @@
 namespace slotpool {
 
 constexpr std::uint64_t kPageMagic = 0x6c6f6f70746f6c73;  // "slotpool"
-constexpr std::uint32_t kPageVersion = 3;
+constexpr std::uint32_t kPageVersion = 4;
 
 struct PageHeader {
     std::atomic<std::uint64_t> magic;  // written last: until it is there, nothing is
@@ -59,7 +59,7 @@ struct PageDevice {
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a counter must be one store");
-static_assert(sizeof(Count) == 8 && sizeof(Gauge) == 8 && sizeof(GroupCounts) == 272, "counters are cells of eight bytes");
-static_assert(sizeof(PageHeader) == 1488 && sizeof(PageGroup) == 304 && sizeof(PageTensor) == 368 && sizeof(PageDevice) == 120, "no padding");
+static_assert(sizeof(Count) == 8 && sizeof(Gauge) == 8 && sizeof(GroupCounts) == 304, "counters are cells of eight bytes");
+static_assert(sizeof(PageHeader) == 1488 && sizeof(PageGroup) == 304 && sizeof(PageTensor) == 368 && sizeof(PageDevice) == 128, "no padding");
 
 }  // namespace slotpool

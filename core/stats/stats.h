@@ -50,6 +50,8 @@ struct PhaseCounts {
     Count rows_cpu;
     Count bytes_copied;
     Count bytes_saved;
+    Count ranges_copied;    // copies to a device: slabs that follow each other go in one
+    Count empty_copies;     // events that needed no copy at all
     Count wait_ns;          // the computing thread waited for slabs: reads that compute did not hide
     Count copy_ns;          // slabs were copied into slots
     Count update_ns;        // the pool's own bookkeeping
@@ -79,6 +81,7 @@ struct DeviceMemory {
     // Of an event: one with nothing but hits, and the CPU's inputs and results in one that it had a part in.
     Gauge hits_ns;
     Gauge fetch_ns;
+    Gauge staging;  // bytes, of what was taken: room for experts that only pass through
 };
 
 }  // namespace slotpool

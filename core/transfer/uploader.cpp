@@ -8,7 +8,7 @@
 namespace slotpool {
 namespace {
 
-constexpr std::size_t kLongPiece = 4U << 20;
+constexpr std::size_t kLongPiece = 64U << 20;
 constexpr std::size_t kShortestPiece = 1U << 10;
 constexpr double kShortPieceNs = 100'000.0;  // what somebody who wants the link waits for at most
 constexpr double kNewShare = 0.1;            // of a measurement in the running mean

@@ -94,6 +94,7 @@ def load(
     device_budget: OnePerDevice = None,
     rpc: Sequence[str] = (),
     exact: bool = False,
+    prefill: str = "bypass",
     ram_budget: RamBudget = None,
     rail: OnePerDevice = None,
     require_pool: bool = False,
@@ -109,7 +110,8 @@ def load(
     there are none. With several, a layer's slots are on its own device, and `slots`, `device_budget` and `rail` (bytes of a device for
     slots, bytes that stay free) may be one value a device. Experts then stay in host memory, all layers go to the devices unless
     `n_gpu_layers` says otherwise, and `miss` (one of `plan.MISSES`) says how misses are served; `exact` allows only the device's own
-    kernels for them. `rpc` adds the devices of RPC servers (`host:port`) first.
+    kernels for them. `prefill` (one of `plan.PREFILL`) says what becomes of ubatches that do not fit the slots. `rpc` adds the devices
+    of RPC servers (`host:port`) first.
     With `ram_budget` (bytes, or `auto`) experts stay on disk, and so they do where `auto` meets a model larger than memory and no
     device; `rail` is then the bytes of RAM that stay free. With a `device` named as well there are two tiers: slots on the device, and
     slots in RAM behind them; `rail` stays the device's, and RAM keeps its default one.
@@ -135,6 +137,7 @@ def load(
         device_budget=device_budget,
         misses=miss,
         exact=exact,
+        prefill=prefill,
         ram_budget=ram_budget,
         rail=rail,
         available=available_memory().smallest,

@@ -24,7 +24,8 @@ class Served(TypedDict):
 
 
 class Phase(TypedDict):
-    """The counters of one phase, prompt or generation."""
+    """The counters of one phase, prompt or generation. `ranges_copied` are copies: slabs that follow each other in memory go in one where
+    they only pass. `empty_copies` are events, (layer, ubatch) pairs, that found every expert in a slot."""
 
     events: int
     lookups: int
@@ -33,6 +34,8 @@ class Phase(TypedDict):
     hit_rate: float
     bytes_copied: int
     bytes_saved: int
+    ranges_copied: int
+    empty_copies: int
     served: Served
     wait_ms: float
     copy_ms: float
@@ -104,13 +107,15 @@ class Tensor(TypedDict):
 
 class Device(TypedDict):
     """A device that holds slots, and what its layers did. `budget`, `taken` and `free` (when slots were allocated) are bytes, None where
-    nobody has asked: with experts in host memory the CPU has no budget."""
+    nobody has asked: with experts in host memory the CPU has no budget. `staging`, of what was taken, is room for experts of prompts that
+    only pass through; 0 with `--prefill stream` means that there was none, and the CPU computes those prompts."""
 
     name: str
     slot_bytes: int
     budget: int | None
     taken: int
     free: int | None
+    staging: int
     lookups: int
     hits: int
     misses: int
@@ -234,6 +239,8 @@ def _phase(counts: PhaseCounts) -> Phase:
         hit_rate=_rate(counts),
         bytes_copied=counts.bytes_copied,
         bytes_saved=counts.bytes_saved,
+        ranges_copied=counts.ranges_copied,
+        empty_copies=counts.empty_copies,
         served=_served(counts),
         wait_ms=counts.wait_ns / 1e6,
         copy_ms=counts.copy_ns / 1e6,
@@ -251,6 +258,7 @@ def _device(memory: DeviceMemory, groups: Sequence[GroupCounts]) -> Device:
         budget=memory.budget,
         taken=memory.taken,
         free=memory.free,
+        staging=memory.staging,
         lookups=total.lookups,
         hits=total.hits,
         misses=total.misses,

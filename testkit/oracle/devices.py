@@ -123,13 +123,16 @@ def plan_on(
     policy: str = "decay",
     rail: int | Sequence[int] = 0,
     budget: int | Sequence[int] | None = None,
+    prefill: str = "bypass",
 ) -> Plan:
     """A poisoned plan with slots on devices; settled, so that its numbers follow from the routing. Without devices: on the CPU."""
     model = files.read(path)
     if not devices:
         made = plans.make(model, slots, policy=policy, poison=True, misses=misses)
     else:
-        made = plans.make(model, slots, policy=policy, poison=True, devices=devices, misses=misses, rail=rail, device_budget=budget)
+        made = plans.make(
+            model, slots, policy=policy, poison=True, devices=devices, misses=misses, rail=rail, device_budget=budget, prefill=prefill
+        )
     return replace(made, misses=misses, is_settled=is_settled)  # `make` takes copy for auto on the CPU
 
 

@@ -4,7 +4,9 @@ The rules it knows: a group serves an ubatch when min(k * tokens, n_expert) <= s
 which has the output rows only, follows its ubatch; more than eight tokens are a prompt; on the CPU every miss is copied. Experts on disk
 are never refused: an ubatch that does not fit passes, and what it does not find in slots is read. On a device, or where the plan says
 how misses are served, the most wanted misses come first: copied before use, or served by the host and admitted for later (settled
-plans alone have numbers that follow from the routing, and `auto` has none: it goes by what was measured).
+plans alone have numbers that follow from the routing, and `auto` has none: it goes by what was measured). With prompts that stream, an
+ubatch that does not fit a device's slots passes as well; its last layer, where that has the output rows only, passes with rows that do
+not fit themselves, or that are so many that llama.cpp would have copied their experts.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from .script import Steps, batches
 
 GENERATION_TOKENS = 8
 """An ubatch of more tokens is a prompt."""
+OFFLOADED_TOKENS = 32
+"""From so many on llama.cpp copies experts to a chaos device itself, unless its knob says otherwise."""
 
 
 def expected_counts(plan: Plan, *contexts: Sequence[Ubatch]) -> list[GroupCounts]:
@@ -70,20 +74,34 @@ def _group_counts(plan: Plan, group: Group, ubatches: Sequence[Ubatch]) -> Group
     counts = _nothing(group)
     for ubatch in ubatches:
         ids = ubatch.ids[group.layer, group.pass_]
-        fits = min(ids.shape[1] * ubatch.n_tokens, group.n_expert) <= group.slots
-        if not fits and not plan.reads_files:
+        fits = _fits(group, ubatch.n_tokens, ids)
+        passes = not fits and plan.prefill == "stream" and (not _fits(group, len(ids), ids) or len(ids) >= OFFLOADED_TOKENS)
+        if not fits and not plan.reads_files and not passes and (len(ids) or plan.prefill == "bypass"):
             counts = replace(counts, refused=counts.refused + 1)
         elif len(ids):
             asked = ids.ravel().tolist()
-            if plan.devices or plan.misses != "copy":
-                served = _served_on_device(plan, pool, asked, ubatch.n_tokens, group.slab_bytes)
+            if passes:
+                served = _passed(pool.passing(asked), ids.size, group)
+            elif plan.devices or plan.misses != "copy":
+                served = _served_on_device(plan, pool, asked, ubatch.n_tokens, group)
             else:
-                served = _served((pool.event if fits else pool.passing)(asked), ids.size, group.slab_bytes)
+                served = _served((pool.event if fits else pool.passing)(asked), ids.size, group)
             counts = _added(counts, _in_phase(group, served, ubatch.n_tokens))
     return counts
 
 
-def _served_on_device(plan: Plan, pool: ReferencePool, asked: Sequence[int], n_tokens: int, slab_bytes: int) -> PhaseCounts:
+def _fits(group: Group, n_tokens: int, ids: Ids) -> bool:
+    return min(ids.shape[1] * n_tokens, group.n_expert) <= group.slots
+
+
+def _passed(lookups: Sequence[Lookup], n_rows: int, group: Group) -> PhaseCounts:
+    """Experts that follow each other in memory are copied together."""
+    missed = sorted(lookup.expert for lookup in lookups if not lookup.is_hit)
+    n_ranges = sum(expert - 1 not in missed for expert in missed)
+    return replace(_served(lookups, n_rows, group), ranges_copied=n_ranges * len(group.tensors))
+
+
+def _served_on_device(plan: Plan, pool: ReferencePool, asked: Sequence[int], n_tokens: int, group: Group) -> PhaseCounts:
     if plan.misses == "auto" or not plan.is_settled:
         raise ValueError(f"expected a settled plan whose misses follow a rule, found {plan.misses}, settled {plan.is_settled}")
     lookups = pool.look_up(asked)
@@ -93,12 +111,13 @@ def _served_on_device(plan: Plan, pool: ReferencePool, asked: Sequence[int], n_t
         if plan.misses == "frozen" and not pool.has_free_slot():
             break
         n_admitted += pool.admit(expert, may_refuse=not is_copied) is not None
-    served = _served(lookups, len(asked), slab_bytes)
+    served = _served(lookups, len(asked), group)
     rows_copy, rows_cpu = (served.rows_copy, 0) if is_copied else (0, served.rows_copy)
-    return replace(served, rows_copy=rows_copy, rows_cpu=rows_cpu, bytes_copied=n_admitted * slab_bytes)
+    n_ranges = n_admitted * len(group.tensors)
+    return replace(served, rows_copy=rows_copy, rows_cpu=rows_cpu, bytes_copied=n_admitted * group.slab_bytes, ranges_copied=n_ranges)
 
 
-def _served(lookups: Sequence[Lookup], n_rows: int, slab_bytes: int) -> PhaseCounts:
+def _served(lookups: Sequence[Lookup], n_rows: int, group: Group) -> PhaseCounts:
     hits = [lookup for lookup in lookups if lookup.is_hit]
     n_misses, rows_hit = len(lookups) - len(hits), sum(lookup.n_rows for lookup in hits)
     return PhaseCounts(
@@ -109,8 +128,10 @@ def _served(lookups: Sequence[Lookup], n_rows: int, slab_bytes: int) -> PhaseCou
         rows_hit=rows_hit,
         rows_copy=n_rows - rows_hit,
         rows_cpu=0,
-        bytes_copied=n_misses * slab_bytes,
-        bytes_saved=len(hits) * slab_bytes,
+        bytes_copied=n_misses * group.slab_bytes,
+        bytes_saved=len(hits) * group.slab_bytes,
+        ranges_copied=n_misses * len(group.tensors),
+        empty_copies=int(not n_misses),
     )
 
 

@@ -75,7 +75,7 @@ def test_places_that_these_tests_damage_are_those_of_the_core(good: bytes) -> No
 DAMAGE: dict[str, tuple[int, int, str, str]] = {
     # what: place, value, form, what the line says
     "another file": (0, 0x1234, "<Q", "expected a stats page, found other bytes"),
-    "another version": (VERSION, 7, "<I", "expected a stats page of version 3, found version 7: another slotpool wrote it"),
+    "another version": (VERSION, 7, "<I", "expected a stats page of version 4, found version 7: another slotpool wrote it"),
     "larger header": (SIZES, HEADER + 8, "<I", "expected records of"),
     "smaller groups": (SIZES + 4, GROUP - 8, "<I", "expected records of"),
     "larger counters": (SIZES + 16, COUNTS + 8, "<I", "expected records of"),
@@ -89,7 +89,7 @@ DAMAGE: dict[str, tuple[int, int, str, str]] = {
     "contexts past the end": (CONTEXTS_AT, 2**63, "<Q", "expected the counters of 0 contexts inside"),
     "contexts in the header": (CONTEXTS_AT, 0, "<Q", "expected the counters of 0 contexts inside"),
     "contexts at an odd place": (CONTEXTS_AT, 4097, "<Q", "expected room for"),
-    "contexts too close": (CONTEXT_BYTES, COUNTS, "<Q", "expected room for 544 bytes of counters per context, found 272"),
+    "contexts too close": (CONTEXT_BYTES, COUNTS, "<Q", "expected room for 608 bytes of counters per context, found 304"),
     "more contexts than bytes": (N_CONTEXTS, 1000, "<Q", "expected the counters of 1000 contexts inside"),
     "more contexts than there can be": (N_CONTEXTS, 2**64 - 1, "<Q", "expected room for"),
     "began in the year 2500": (STARTED, 16725225600 * 10**9, "<Q", "expected a time at which the session began"),
@@ -178,10 +178,10 @@ def test_whole_page_is_shown(folder: Path, put: Any, good: bytes) -> None:
 
 def test_problem_names_its_file_and_spares_the_others(folder: Path, put: Any, good: bytes) -> None:
     put(good, "1-1.page")
-    put(with_number(good, VERSION, 4, "<I"), "2-1.page")
+    put(with_number(good, VERSION, 3, "<I"), "2-1.page")
     found = page.look([folder])
     assert len(found.pages) == 1
-    assert found.problems == (f"expected a stats page of version 3, found version 4: another slotpool wrote it (at {folder}/2-1.page)",)
+    assert found.problems == (f"expected a stats page of version 4, found version 3: another slotpool wrote it (at {folder}/2-1.page)",)
 
 
 def test_name_of_a_file_cannot_steer_the_terminal(folder: Path, put: Any) -> None:
@@ -252,7 +252,7 @@ def test_counters_are_read_until_they_rest(folder: Path, put: Any, good: bytes, 
 
 
 def test_count_that_was_taken_back_wraps_as_the_core_adds(folder: Path, put: Any, good: bytes) -> None:
-    refused = 4096 + 224
+    refused = 4096 + 256
     two = with_number(good + bytes(4096), N_CONTEXTS, 2)
     put(with_number(with_number(two, refused, 2**64 - 1), refused + 4096, 3))
     (found,) = page.look([folder]).pages

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -285,6 +286,7 @@ ACCEPTED = [
     HEAD + DEVICE + DEVICE.replace("CUDA0", "CUDA1").replace("slots=4", "slots=0"),
     HEAD + DEVICE.replace("budget=auto", f"budget={2**62}").replace("rail=auto", "rail=0"),
     *(HEAD + f"contexts {which}\n" for which in ("all", "first")),
+    *(HEAD + f"prefill {way}\n" for way in ("bypass", "stream", "auto")),
     *(HEAD + f"misses {mode}{way}\n" for mode in ("copy", "cpu", "auto", "frozen") for way in ("", " background", " settled")),
     HEAD + MEMORY,
     HEAD + MEMORY.replace("auto", str(2**62)).replace("reserve=0", f"reserve={2**62}"),
@@ -330,13 +332,13 @@ REJECTIONS = [
     (
         HEAD + HEAD,
         2,
-        "a statement (policy, poison, misses, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
+        "a statement (policy, poison, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
         "slotpool-plan",
     ),
     (
         HEAD + "\n# x\nGroup\n",
         4,
-        "a statement (policy, poison, misses, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
+        "a statement (policy, poison, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
         '"Group"',
     ),
     (HEAD + "policy\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "no name"),
@@ -380,6 +382,9 @@ REJECTIONS = [
     (HEAD + "contexts\n", 2, "contexts all or contexts first", "contexts"),
     (HEAD + "contexts second\n", 2, "contexts all or contexts first", "contexts second"),
     (HEAD + "contexts first all\n", 2, "contexts all or contexts first", "contexts first all"),
+    (HEAD + "prefill\n", 2, "prefill bypass|stream|auto", "prefill"),
+    (HEAD + "prefill often\n", 2, "prefill bypass|stream|auto", "prefill often"),
+    (HEAD + "prefill stream now\n", 2, "prefill bypass|stream|auto", "prefill stream now"),
     (HEAD + "misses\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses"),
     (HEAD + "misses copy cpu\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses copy cpu"),
     (HEAD + "misses never\n", 2, "misses copy|cpu|auto|frozen [background|settled]", "misses never"),
@@ -560,3 +565,35 @@ def test_decay_is_read_in_a_locale_with_a_decimal_comma(tmp_path: Path) -> None:
     environment = os.environ | {"LOCPATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+# ---- prompts that stream ----
+
+
+@pytest.mark.parametrize("way", ["stream", "auto"])
+def test_prompts_that_stream_are_a_line_of_the_plan(way: str) -> None:
+    made = plan.make(model_of(expert_tensor(0, "up")), 4, devices=["CUDA0"], prefill=way)
+    assert f"\nprefill {way}\n" in plan.to_text(made)
+
+
+def test_bypass_is_what_is_meant_where_nothing_is_said() -> None:
+    made = plan.make(model_of(expert_tensor(0, "up")), 4, devices=["CUDA0"])
+    assert (made.prefill, "prefill" in plan.to_text(made)) == ("bypass", False)
+
+
+def test_auto_prefill_is_bypass_without_a_device_and_over_a_disk(tmp_path: Path) -> None:
+    assert plan.make(model_of(expert_tensor(0, "up")), 4, prefill="auto").prefill == "bypass"
+    over_disk = plan.make(file_model(tmp_path, "a.gguf"), 4, devices=["CUDA0"], ram_budget=10**6, prefill="auto")
+    assert over_disk.prefill == "bypass"
+
+
+@pytest.mark.parametrize("options", [{}, {"devices": ["CUDA0"], "ram_budget": 10**6}])
+def test_stream_without_slots_on_a_device_or_over_a_disk_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(SlotpoolError, match="expected slots on a device and experts in host memory") as refused:
+        plan.make(model_of(expert_tensor(0, "up")), 4, prefill="stream", **options)
+    assert (refused.value.where, "--device" in refused.value.do) == ("--prefill", True)
+
+
+def test_an_unknown_way_of_prompts_names_the_known_ones() -> None:
+    with pytest.raises(SlotpoolError, match="bypass, stream, auto"):
+        plan.make(model_of(expert_tensor(0, "up")), 4, devices=["CUDA0"], prefill="sometimes")

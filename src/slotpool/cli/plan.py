@@ -116,6 +116,7 @@ def _decided(path: Path, options: dict[str, Any]) -> tuple[Decision, list[str]]:
         policy=pool["policy"],
         misses=pool["miss"],
         exact=pool["exact"],
+        prefill=pool["prefill"],
         disk=subjects.file.disk if subjects.file else "",
     )
     decision = decide(given)

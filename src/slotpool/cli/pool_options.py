@@ -9,7 +9,7 @@ import click
 
 from slotpool.cli.parameters import byte_size, byte_sizes
 from slotpool.errors import SlotpoolError, quoted
-from slotpool.plan import MISSES, POLICIES, RamBudget, Slots
+from slotpool.plan import MISSES, POLICIES, PREFILL, RamBudget, Slots
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -58,6 +58,13 @@ def pool_options(default_slots: Slots | None, default_in_words: str = "") -> Cal
             help="Memory that stays free.  [default: 1GiB of a device; of RAM 2 % of what is available, at least 64MiB]",
         )
         miss = click.option("--miss", type=str, default="auto", show_default=True, help=f"How misses are served: {', '.join(MISSES)}.")
+        prefill = click.option(
+            "--prefill",
+            type=str,
+            default="bypass",
+            show_default=True,
+            help=f"Prompts that do not fit a device's slots: llama.cpp's own path, through the pool, or the cheaper: {', '.join(PREFILL)}.",
+        )
         exact = click.option("--exact", is_flag=True, help="Only the device's own kernels compute, whatever --miss auto finds cheaper.")
         device = click.option(
             "--device",
@@ -75,12 +82,12 @@ def pool_options(default_slots: Slots | None, default_in_words: str = "") -> Cal
             help="Add the devices of RPC servers.",
         )
         require = click.option("--require-pool", is_flag=True, help="Fail (exit code 1) when nothing is pooled.")
-        return slots(miss(policy(device(device_budget(rpc(ram_budget(rail(exact(require(command))))))))))
+        return slots(miss(prefill(policy(device(device_budget(rpc(ram_budget(rail(exact(require(command)))))))))))
 
     return add
 
 
-NAMES = ("slots", "miss", "policy", "device", "device_budget", "rpc", "ram_budget", "rail", "exact", "require_pool")
+NAMES = ("slots", "miss", "prefill", "policy", "device", "device_budget", "rpc", "ram_budget", "rail", "exact", "require_pool")
 """The options by the names of `slotpool.load`'s keywords."""
 
 

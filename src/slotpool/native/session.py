@@ -11,6 +11,7 @@ from slotpool.native.library import TEXT_BYTES, Functions, declared, decoded, en
 
 PHASE_COUNTERS = (
     *("events", "lookups", "hits", "misses", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied", "bytes_saved"),
+    *("ranges_copied", "empty_copies"),
     *("wait_ns", "copy_ns", "update_ns", "hit_compute_ns", "miss_compute_ns"),
 )
 """The counters of a phase, in the order in which the core has them."""
@@ -43,7 +44,7 @@ MISS_COSTS = ("copy_ns", "host_ns", "hits_ns", "fetch_ns")
 
 
 class _Device(ctypes.Structure):
-    _fields_ = (*((name, ctypes.c_uint64) for name in ("budget", "taken", "free", *MISS_COSTS)), ("name", ctypes.c_char * 64))
+    _fields_ = (*((name, ctypes.c_uint64) for name in ("budget", "taken", "free", *MISS_COSTS, "staging")), ("name", ctypes.c_char * 64))
 
 
 # name, result, arguments
@@ -77,6 +78,8 @@ core = declared(_FUNCTIONS)
 class PhaseCounts:
     """Counters of one phase. Lookups are distinct experts per event, rows are (token, k) pairs, bytes are slabs of all tensors.
 
+    `ranges_copied` are copies, slabs that follow each other in one; `empty_copies` are events that needed none.
+
     Nanoseconds: `wait_ns` the computing thread waited for slabs, `copy_ns` slabs were copied into slots, `update_ns` is the pool's own
     bookkeeping, `hit_compute_ns` and `miss_compute_ns` rows were computed from slots and where their experts lie.
     """
@@ -90,6 +93,8 @@ class PhaseCounts:
     rows_cpu: int = 0
     bytes_copied: int = 0
     bytes_saved: int = 0
+    ranges_copied: int = 0
+    empty_copies: int = 0
     # times: no two runs have the same
     wait_ns: int = field(default=0, compare=False)
     copy_ns: int = field(default=0, compare=False)
@@ -134,6 +139,7 @@ class DeviceMemory:
 
     What misses cost lately, nanoseconds, 0 where nothing was measured: an expert of a layer copied (`copy_ns`) and computed by the CPU
     (`host_ns`), an event with nothing but hits (`hits_ns`), and what the CPU's part of an event fetches and gives back (`fetch_ns`).
+    `staging` are bytes of what was taken: room for the experts of prompts that only pass through.
     """
 
     name: str
@@ -144,6 +150,7 @@ class DeviceMemory:
     host_ns: int = field(default=0, compare=False)
     hits_ns: int = field(default=0, compare=False)
     fetch_ns: int = field(default=0, compare=False)
+    staging: int = field(default=0, compare=False)
 
 
 class Session:

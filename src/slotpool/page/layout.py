@@ -14,14 +14,14 @@ from typing import Any
 from slotpool.native import GROUP_COUNTERS, PHASE_COUNTERS, DeviceMemory, GroupCounts, PhaseCounts, known_bytes
 
 MAGIC = b"slotpool"
-VERSION = 3
+VERSION = 4
 MAX_BYTES = 64 << 20
 """A page of the largest model known has less than one."""
 
 _HEADER = struct.Struct("<8s 6I 3I I 5Q 3Q 3Q I 4x 64s 1024s 256s")
 _GROUP = struct.Struct("<5i 4x Q 16s 256s")
 _TENSOR = struct.Struct("<i I Q 32s 64s 256s")
-_DEVICE = struct.Struct("<7Q 64s")
+_DEVICE = struct.Struct("<8Q 64s")
 _N_PHASE = len(PHASE_COUNTERS)
 _COUNTS = struct.Struct(f"<{2 * _N_PHASE + len(GROUP_COUNTERS)}Q")
 _SIZES = tuple(record.size for record in (_HEADER, _GROUP, _TENSOR, _DEVICE, _COUNTS))
@@ -203,8 +203,10 @@ def _records(record: struct.Struct, header: Header, kind: int, page: bytes) -> I
     return record.iter_unpack(page[at : at + header.n_records[kind] * record.size])
 
 
-def _device(budget: int, taken: int, free: int, copy_ns: int, host_ns: int, hits_ns: int, fetch_ns: int, name: bytes) -> DeviceMemory:
-    return DeviceMemory(_text(name), known_bytes(budget), taken, known_bytes(free), copy_ns, host_ns, hits_ns, fetch_ns)
+def _device(
+    budget: int, taken: int, free: int, copy_ns: int, host_ns: int, hits_ns: int, fetch_ns: int, staging: int, name: bytes
+) -> DeviceMemory:
+    return DeviceMemory(_text(name), known_bytes(budget), taken, known_bytes(free), copy_ns, host_ns, hits_ns, fetch_ns, staging)
 
 
 def _group(fields: tuple[Any, ...], devices: list[str], n_stored: int) -> PagedGroup:

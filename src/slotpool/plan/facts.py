@@ -22,6 +22,10 @@ MISSES = ("auto", "copy", "cpu", "frozen")
 """How misses are served: copied into a slot before use, computed by the CPU where the weights lie and copied for later, whichever is
 cheaper by what was measured, or computed by the CPU with a pool that never changes once its slots are full."""
 
+PREFILL = ("bypass", "stream", "auto")
+"""Ubatches that do not fit the slots of a device, with experts in host memory: left to llama.cpp, passed through the device beside the
+pool, or passed where that is the cheaper of the two."""
+
 Slots: TypeAlias = int | str
 """A number of slots per expert tensor, `all`, or `auto`; 0 is off."""
 RamBudget: TypeAlias = int | str | None
@@ -130,6 +134,7 @@ class Plan:
     devices: tuple[PlannedDevice, ...] = ()
     misses: str = "copy"
     is_settled: bool = False
+    prefill: str = "bypass"
     contexts: str = "all"
     pin: Pin | None = None
     has_heat_report: bool = False

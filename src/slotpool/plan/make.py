@@ -11,7 +11,7 @@ from slotpool.errors import SlotpoolError, quoted, unknown
 from slotpool.model import Model
 from slotpool.plan.devices import on_devices
 from slotpool.plan.disk import behind_devices, fits, on_disk, planned_files
-from slotpool.plan.facts import MISSES, POLICIES, Off, OnePerDevice, Plan, RamBudget, Slots
+from slotpool.plan.facts import MISSES, POLICIES, PREFILL, Off, OnePerDevice, Plan, RamBudget, Slots
 from slotpool.plan.slots import all_off, check_slots, few_slots, groups_of, wanted_slots
 
 _Value = TypeVar("_Value")
@@ -31,6 +31,7 @@ def make(
     device_budget: OnePerDevice = None,
     misses: str = "auto",
     exact: bool = False,
+    prefill: str = "bypass",
     ram_budget: RamBudget = None,
     rail: OnePerDevice = None,
     available: int | None = None,
@@ -45,12 +46,14 @@ def make(
     all down to what fits. Without both, `auto` is off where the weights and the rail fit into the `available` bytes (slots would only
     double the memory), and means `ram_budget="auto"` where they do not.
     `misses` is one of MISSES; `exact` forbids those whose rows another device's kernels compute. Budgets and rails are bytes; None is
-    what is free, and the default rail.
+    what is free, and the default rail. `prefill` is one of PREFILL; over a disk and without devices there is nothing to choose, so
+    `auto` is `bypass` there and `stream` an error.
 
     Raises SlotpoolError for slots that one token cannot use, a budget that cannot hold them, a file that is not what `model` was
     read from, an unknown word or policy. Fewer slots than twice what a token uses is a warning, and so is a budget that will be cut.
     """
     _check_words(policy, misses, exact, bool(devices))
+    _check_prefill(prefill, (bool(devices) and ram_budget is None) or slots == 0)
     _check_bytes(device_budget, "--device-budget")
     _check_bytes(rail, "--rail")
     _check_bytes(ram_budget, "--ram-budget", ("auto",))
@@ -60,7 +63,8 @@ def make(
     drafting = [tensor for tensor in model.experts if tensor.layer in model.drafting_layers]
     trunk = replace(model, experts=tuple(tensor for tensor in model.experts if tensor.layer not in model.drafting_layers))
     made = _of_trunk(trunk, slots, name, poison, devices, device_budget, misses, exact, ram_budget, rail, available)
-    return replace(made, off=made.off + tuple(Off(tensor.name, _DRAFTING) for tensor in drafting))
+    passes = prefill if made.devices and not made.files else "bypass"
+    return replace(made, prefill=passes, off=made.off + tuple(Off(tensor.name, _DRAFTING) for tensor in drafting))
 
 
 def _of_trunk(
@@ -133,6 +137,17 @@ def _check_words(policy: str, misses: str, exact: bool, has_devices: bool) -> No
     if exact and has_devices and misses in ("cpu", "frozen"):
         raise SlotpoolError(
             f"expected misses on the device's own kernels, found --miss {misses} with --exact", where="--exact", do="Try --miss copy."
+        )
+
+
+def _check_prefill(prefill: str, may_stream: bool) -> None:
+    if prefill not in PREFILL:
+        raise unknown("way of prompts", str(prefill), PREFILL, where="--prefill")
+    if prefill == "stream" and not may_stream:
+        raise SlotpoolError(
+            "expected slots on a device and experts in host memory for prompts that stream, found no such pool",
+            where="--prefill",
+            do="Try --device, without --ram-budget, or --prefill auto.",
         )
 
 

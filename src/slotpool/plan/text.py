@@ -19,6 +19,8 @@ def to_text(plan: Plan, *, report: str = "") -> str:
     lines.append(f"poison {'on' if plan.poison else 'off'}")
     if (plan.misses, plan.is_settled) != ("copy", False):
         lines.append(f"misses {plan.misses} {'settled' if plan.is_settled else 'background'}")
+    if plan.prefill != "bypass":
+        lines.append(f"prefill {plan.prefill}")
     if plan.contexts != "all":
         lines.append(f"contexts {plan.contexts}")
     for device in plan.devices:

@@ -160,6 +160,7 @@ def _device_plan(given: Given, own: Sequence[int], terms: Sequence[Terms], group
         device_budget=[one.budget for one in terms],
         misses=given.misses,
         exact=given.exact,
+        prefill=given.prefill,
         rail=[one.rail for one in terms],
     )
     # a group without slots stays in the plan: its experts belong into the store, not onto the device

@@ -47,6 +47,7 @@ class Given:
     policy: str = "default"
     misses: str = "auto"
     exact: bool = False
+    prefill: str = "bypass"
     disk: str = ""
 
     def curve(self, group: Group, policy: str = "") -> Curve:
