@@ -6,11 +6,12 @@ are kept by (file, setup, steps).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from testkit.chaos import Counters
 from testkit.chaos.process import here, process
@@ -19,6 +20,8 @@ from .engine import Bits, Context, EngineError, Watch, loaded, running
 from .routing import Observer, Ubatch
 from .script import Setup, Steps
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 _CPU_BUFFERS = frozenset({"CPU", "CPU_Mapped"})
 
 
@@ -52,6 +55,10 @@ class Oracle:
     def greedy(self, path: Path, setup: Setup, prompt: tuple[int, ...], n_tokens: int) -> list[int]:
         """The most likely tokens after a prompt."""
         return self._process.submit(generate, path, setup, prompt, n_tokens).result()
+
+    def call(self, function: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        """A function of an importable module, in the oracle's process."""
+        return self._process.submit(function, *arguments, **named).result()
 
     def chaos_counters(self, device: int = 0) -> Counters:
         """What the chaos device counted since the oracle's process began."""
