@@ -130,8 +130,9 @@ abi::Status DeviceDispatch::serve(ExpertChain chain) {
     if (slabs == nullptr) return abi::Status::failed;  // the session knows why
     has_room_for_ids(kLeastIds);                       // before slots take what there is
     DevicePool *pool = pools_->of(chain.first(), routing_.n_used);
-    if (!routing_.ids.empty() && does_pass(chain, pool) && pools_->has_stream(chain.first())) return serve_passing(chain, pool, *slabs);
-    const bool is_refused = pool != nullptr && !chain.first().is_on_disk() && is_pruned_and_too_large(*pool);
+    const bool passes = !routing_.ids.empty() && does_pass(chain, pool);
+    if (passes && pools_->has_stream(chain.first())) return serve_passing(chain, pool, *slabs);
+    const bool is_refused = pool != nullptr && !chain.first().is_on_disk() && (passes || is_pruned_and_too_large(*pool));
     if (is_refused) context_.refuse(static_cast<std::size_t>(chain.first().planned->group));
     if (routing_.ids.empty()) return abi::Status::success;
     if (pool != nullptr && !is_refused && is_served_by(*pool, chain.first())) return serve_pooled(chain, *pool, *slabs);

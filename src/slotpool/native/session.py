@@ -226,7 +226,7 @@ class Session:
                 known_bytes(one.budget),
                 one.taken,
                 known_bytes(one.free),
-                *(getattr(one, name) for name in MISS_COSTS),
+                *(getattr(one, name) for name in (*MISS_COSTS, "staging")),
             )
             for one in found
         ]
