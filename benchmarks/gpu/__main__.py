@@ -77,6 +77,9 @@ def arms(n_expert: int, n_used: int) -> Iterator[dict[str, Any]]:
         for misses in ("auto", "copy", "cpu"):
             slots = max(n_used, round(share * n_expert))
             yield {"name": f"{misses}-{slots}", "misses": misses, "slots": slots}
+        for prefill in ("stream", "auto"):
+            slots = max(n_used, round(share * n_expert))
+            yield {"name": f"prefill-{prefill}-{slots}", "misses": "auto", "slots": slots, "prefill": prefill}
     yield {"name": "auto-all", "misses": "auto", "slots": n_expert}
 
 

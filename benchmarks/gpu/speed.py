@@ -1,7 +1,7 @@
 """One arm of the comparison: python -m benchmarks.gpu.speed DEVICE MODEL ARM (JSON); or its model: speed write FOLDER.
 
-Prints a line of JSON: tokens per second of a prompt and of decode, hit rate, rows by how they were served. Decode is given its tokens, so
-that all arms of a model ask for the same experts.
+Prints a line of JSON: tokens per second of a prompt (into an empty pool, and again), of decode, and of the prompts of a chat, hit rate,
+rows by how they were served. Decode is given its tokens, so that all arms of a model ask for the same experts.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ SPEC = syn.Spec(
 )
 """The shapes of a 30B-A3B, 8 of its 48 layers: 3.1 GB of experts."""
 N_PROMPT, N_FILL, N_MEASURED, N_PARTS = 512, 96, 128, 4
+N_TURNS, TURN = 12, ((0, 128), (128, 144))
+"""A chat: turns of so many tokens of prompt, and of an answer behind it."""
 
 
 def write_model(folder: Path) -> Path:
@@ -72,12 +74,16 @@ def main(device: str, path: Path, arm: dict[str, Any]) -> None:
     with present(device):
         if "misses" not in arm:
             with calls.loaded(path, setup) as model, calls.running(model, setup) as context:
-                say(arm, measured(context, tokens))
+                say(arm, measured(context, tokens) | chat(context, tokens))
             return
-        made = plans.make(files.read(path), arm["slots"], devices=[device], misses=arm["misses"])
+        made = plans.make(files.read(path), arm["slots"], devices=[device], misses=arm["misses"], prefill=arm.get("prefill", "bypass"))
         with pooled(path, made, setup) as pool:
             found = measured(pool.first, tokens, pool.session.reset_counts)
             counts = sum((group.generation for group in pool.counts()), PhaseCounts())
+            pool.session.reset_counts()
+            found |= chat(pool.first, tokens)
+            prompt = sum((group.prompt for group in pool.counts()), PhaseCounts())
+            found |= {f"chat_{key}": getattr(prompt, key) for key in ("lookups", "hits", "bytes_copied", "ranges_copied", "empty_copies")}
             pool_facts = {key: getattr(counts, key) for key in ("lookups", "hits", "rows_hit", "rows_copy", "rows_cpu", "bytes_copied")}
             off = sorted({pool.session.off_reason(group) for group in range(len(made.groups))} - {""})
             devices = sorted({f"{group.device} {group.slots}" for group in pool.counts()})
@@ -105,7 +111,27 @@ def measured(context: calls.Context, tokens: Sequence[int], before_decode: Any =
         bits = context.run(steps)
         parts.append(size / (time.perf_counter() - begin))
         best += [int(row.view(np.float32).argmax()) for row in np.concatenate(bits)]
-    return {"prompt": prompts[-1], "decode": median(parts), "decode_parts": parts, "best_tokens": hash(tuple(best)) & 0xFFFFFFFF}
+    return {
+        "cold_prompt": prompts[0],
+        "prompt": prompts[-1],
+        "decode": median(parts),
+        "decode_parts": parts,
+        "best_tokens": hash(tuple(best)) & 0xFFFFFFFF,
+    }
+
+
+def chat(context: calls.Context, tokens: Sequence[int]) -> dict[str, Any]:
+    """Prompt tokens per second over the turns of a chat that grows, answers generated in between and not timed."""
+    context.step(Forget())
+    seconds, at = 0.0, 0
+    for _ in range(N_TURNS):
+        prompt, answer = ([tokens[(at + index) % len(tokens)] for index in range(first, last)] for first, last in TURN)
+        begin = time.perf_counter()
+        context.decode(Batch(tuple(prompt), outputs="last"))
+        seconds += time.perf_counter() - begin
+        context.run([Batch((token,)) for token in answer])
+        at += TURN[-1][1]
+    return {"chat_prompt": N_TURNS * TURN[0][1] / seconds}
 
 
 def tokens_of(path: Path, n: int) -> list[int]:

@@ -18,14 +18,16 @@ from slotpool import engine
 from slotpool.native import GroupCounts
 from slotpool.plan import Plan
 from testkit import syn
-from testkit.cases import layout, varied_steps
+from testkit.cases import layout, random_tokens, varied_steps
 from testkit.chaos.process import process
-from testkit.oracle import Bits, Oracle, Setup, Steps, assert_adds_up, assert_same_bits, expected_counts, plan_on, pooled, with_homes
+from testkit.oracle import Batch, Bits, Oracle, Setup, Steps, assert_adds_up, assert_same_bits, expected_counts, plan_on, pooled, with_homes
 
 ModelFile = Callable[[syn.Spec], Path]
 
 SETUP = Setup(n_gpu_layers=99, n_ubatch=12)
 PLAIN = Setup(n_ubatch=12)
+LARGE = Setup(n_gpu_layers=99, n_ubatch=64)
+LARGE_PLAIN = Setup(n_ubatch=64)
 SERVER = """
 import ctypes, sys
 from slotpool import engine
@@ -76,9 +78,11 @@ def servers() -> Iterator[list[str]]:
             one.wait()
 
 
-def remote(endpoints: list[str], path: Path, plan: Plan, steps: Steps) -> tuple[list[Bits], list[GroupCounts], list[str]]:
+def remote(
+    endpoints: list[str], path: Path, plan: Plan, steps: Steps, setup: Setup = SETUP
+) -> tuple[list[Bits], list[GroupCounts], list[str]]:
     engine.add_rpc_servers(endpoints)
-    with pooled(path, plan, SETUP) as model:
+    with pooled(path, plan, setup) as model:
         bits = model.run(steps)
         return bits, model.counts(), [model.session.off_reason(group) for group in range(len(plan.groups))]
 
@@ -102,6 +106,32 @@ def test_slots_on_servers_are_bit_equal_and_count_as_the_reference(
     assert_adds_up(counts, with_homes(plan, homes))
     if misses != "auto":
         assert counts == expected_counts(with_homes(plan, homes), oracle.routing(path, PLAIN, varied_steps()))
+
+
+PROMPTS: Steps = (
+    Batch(random_tokens(64)),
+    Batch((1,)),
+    Batch((7,)),
+    Batch(random_tokens(9, seed=4)),
+    Batch((1,)),
+    Batch(random_tokens(150, seed=5)),
+    Batch((7,)),
+)
+
+
+@pytest.mark.parametrize("n_servers", [1, 2])
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss"])
+def test_prompts_stream_to_servers(arch: str, n_servers: int, servers: list[str], model_file: ModelFile, oracle: Oracle) -> None:
+    """Bit-equal, with the numbers of the reference pool: (distinct - resident) x slab to the byte."""
+    path = model_file(layout(arch, n_layer=4))
+    names = tuple(f"RPC{i}" for i in range(n_servers))
+    plan = plan_on(path, 7, names, prefill="stream")
+    with process(None) as client:
+        bits, counts, off = client.submit(remote, servers[:n_servers], path, plan, PROMPTS, LARGE).result(120)
+    assert_same_bits(bits, oracle.logits(path, LARGE_PLAIN, PROMPTS))
+    homely = with_homes(plan, [group.device for group in counts])
+    assert counts == expected_counts(homely, oracle.routing(path, LARGE_PLAIN, PROMPTS))
+    assert (off, sum(group.prompt.hits for group in counts) > 0) == ([""] * 4, True)
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

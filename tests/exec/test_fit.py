@@ -39,6 +39,14 @@ def test_the_slots_bytes_go_on_top_of_the_margin(model_file: Callable[[syn.Spec]
     assert made.slot_bytes > 10 * MIB
 
 
+def test_prompts_that_stream_need_a_layer_more(model_file: Callable[[syn.Spec], Path]) -> None:
+    made = planned(model_file(LARGE), 8, prefill="stream")
+    layer = made.groups[0].n_expert * made.groups[0].slab_bytes
+    assert made.staging_bytes == layer
+    assert fit_target(made, [], {}) == str(mib(GIB + made.slot_bytes + layer))
+    assert planned(model_file(LARGE), 8).staging_bytes == 0
+
+
 def test_a_budget_is_what_is_reserved(model_file: Callable[[syn.Spec], Path]) -> None:
     path = model_file(LARGE)
     assert fit_target(planned(path, 8, device_budget=3 * MIB), [], {}) == "1027"

@@ -43,6 +43,7 @@ def reserved(made: Plan, device: PlannedDevice) -> int:
     wanted = sorted((min(slots, group.n_expert) * group.slab_bytes for group in made.groups), reverse=True)
     n_devices = sum(one.slots > 0 for one in made.devices)
     share = sum(wanted[: -(-len(wanted) // n_devices)]) if slots else 0  # layers are dealt evenly, as far as anybody can know
+    share += made.staging_bytes if share else 0
     return share if device.budget is None else min(share, device.budget)
 
 

@@ -21,6 +21,7 @@ from slotpool.plan.facts import (
     PlannedMemory,
     RamBudget,
     Slots,
+    staging_bytes,
 )
 from slotpool.plan.make import make
 from slotpool.plan.reader import PlanFile, from_text, read_plan
@@ -49,6 +50,7 @@ __all__ = [
     "from_text",
     "make",
     "read_plan",
+    "staging_bytes",
     "tensor_states",
     "to_text",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TypeAlias
 
 from slotpool import policies
@@ -145,6 +146,11 @@ class Plan:
         return bool(self.files)
 
     @property
+    def staging_bytes(self) -> int:
+        """Bytes of each device, beside its slots, that prompts pass through: all experts of one layer; 0 where none do."""
+        return staging_bytes(self.groups) if self.prefill != "bypass" else 0
+
+    @property
     def slot_bytes(self) -> int:
         """Bytes of all slots of the plan."""
         return sum(group.slots * group.slab_bytes for group in self.groups)
@@ -155,3 +161,9 @@ class Plan:
         if self.groups:
             return ""
         return self.off[0].reason if self.off else "the model has no expert tensors (a dense model)"
+
+
+def staging_bytes(groups: Sequence[Group]) -> int:
+    """For each place of a layer's tensors the largest tensor of any layer, whole (`core/transfer/staging.h`)."""
+    layers = ([tensor.slab_bytes * group.n_expert for tensor in group.tensors] for group in groups)
+    return sum(max(place) for place in zip_longest(*layers, fillvalue=0))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slotpool import budget, plan
-from slotpool.plan import Group, Off, Plan
+from slotpool.plan import Group, Off, Plan, staging_bytes
 from slotpool.plan.slots import groups_of, wanted_slots
 from slotpool.planning.given import Given
 from slotpool.predict import AUTO, COPY, CPU, FAULTING, FROM_DISK, Event, Layer, Outlook, Terms, Want, judge, mean_seconds, share_out
@@ -78,10 +78,16 @@ def _on_devices(given: Given, own: Sequence[int]) -> Decision:
 def _device_terms(given: Given, index: int, *, is_first: bool) -> Terms:
     device = given.devices[index]
     reserved, rail = given.reservation.of(device.name), given.rail[index % len(given.rail)]
-    wanted = given.device_budget[index % len(given.device_budget)]
+    wanted, staging = given.device_budget[index % len(given.device_budget)], _staging(given)
+    wanted = None if wanted is None else max(0, wanted - staging)
     kept = DEVICE_RAIL if rail is None else rail
-    extra = given.reserved if is_first else 0
+    extra = staging + (given.reserved if is_first else 0)
     return Terms(device.name, device.free_bytes, reserved.weights, reserved.kv, reserved.compute, extra, kept, wanted)
+
+
+def _staging(given: Given) -> int:
+    """Bytes of every device that prompts pass through."""
+    return 0 if given.prefill == "bypass" else staging_bytes(groups_of(given.model, given.model.n_expert, HOST))
 
 
 def _whole_fits(given: Given, terms: Sequence[Terms]) -> bool:
@@ -157,7 +163,7 @@ def _device_plan(given: Given, own: Sequence[int], terms: Sequence[Terms], group
         [max(slots)] * len(own),
         policy=given.policy,
         devices=[given.devices[index].name for index in own],
-        device_budget=[one.budget for one in terms],
+        device_budget=[one.budget + _staging(given) for one in terms],  # the core takes it off again
         misses=given.misses,
         exact=given.exact,
         prefill=given.prefill,
