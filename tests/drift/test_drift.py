@@ -76,10 +76,10 @@ def test_every_arm_proves_who_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_prompts_are_the_same_before_and_after_the_pool_is_full_though_they_go_through_it(capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = run(capsys, DEMO, "--limit", N, "--chunks", 3, "--slots", "all")
+    code, found = run(capsys, DEMO, "--limit", 8, "--ctx", 256, "--chunks", 3, "--slots", "all")
     assert code == 0
     prompts = found["prompts"]
-    assert (prompts["chunks"], prompts["tokens"], prompts["same_after"], prompts["same_as_plain"]) == (3, 3 * 512, True, True)
+    assert (prompts["chunks"], prompts["tokens"], prompts["same_after"], prompts["same_as_plain"]) == (3, 3 * 256, True, True)
     assert prompts["ppl"]["cpu"] == prompts["ppl"]["pool"]
     assert found["stats"]["prompt"]["lookups"] > 0
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from slotpool.cli import main
 from testkit import syn
 from testkit.chaos import library
-from tests.drift.test_drift import DEMO, N, run
+from tests.drift.test_drift import DEMO, run
 
-ON_DEVICE = ("--device", "CHAOS0", "--rail", "0", "--limit", N + 20, "--chunks", "1")
+ON_DEVICE = ("--device", "CHAOS0", "--rail", "0", "--limit", 20, "--ctx", 64, "--chunks", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +27,10 @@ def chaos(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGML_BACKEND_PATH", str(library()))
 
 
-def measured(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, dict[str, Any]]:
-    return run(capsys, DEMO, *ON_DEVICE, *args)
+@pytest.fixture
+def model(model_file: Callable[[syn.Spec], Path]) -> Path:
+    """Experts of F32: no activation is quantised between two of them, so no signature is rounded away."""
+    return model_file(syn.Spec(n_layer=3, n_expert=16, n_expert_used=4, types={"*": "F32"}))
 
 
 def names(found: dict[str, Any]) -> list[tuple[str, str, bool]]:
@@ -35,10 +38,10 @@ def names(found: dict[str, Any]) -> list[tuple[str, str, bool]]:
 
 
 def test_copied_misses_are_exact_and_signed_placement_is_not_the_pools(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHAOS_SIGN", "1")
-    code, found = measured(capsys, "--miss", "copy")
+    code, found = run(capsys, model, *ON_DEVICE, "--miss", "copy")
     assert (code, found["verdict"], found["expected"]) == (0, "exact", "exact")
     assert names(found) == [("cpu", "CPU", False), ("device", "CHAOS0", False), ("pool", "CHAOS0", True)]
     assert found["pool_share"]["kld_max"] == 0.0
@@ -47,34 +50,33 @@ def test_copied_misses_are_exact_and_signed_placement_is_not_the_pools(
     assert found["placement"]["first_difference"]["text"] == "prose.txt"
     # all of the drift is the placement's
     assert found["kld"] == found["placement"]["kld"]
-    assert found["steps_with_evictions"] == found["steps"] - 1
+    assert found["evictions"] > found["steps"]
 
 
 def test_rows_of_the_cpu_are_the_pools_share_and_no_more_than_equivalent(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model_file: Callable[[syn.Spec], Path]
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which misses have a slot by then is the clock's to say, but the first token of a cold pool finds none. Experts of F32: no activation
-    is quantised between two experts, so no signature is rounded away."""
+    """Which misses have a slot by then is the clock's to say, but the first token of a cold pool finds none."""
     monkeypatch.setenv("CHAOS_SIGN", "1")
-    path = model_file(syn.Spec(n_layer=3, n_expert=16, n_expert_used=4, types={"*": "F32"}))
-    on_device = ("--device", "CHAOS0", "--rail", "0", "--miss", "cpu", "--limit", 20, "--chunks", 0)
-    code, found = run(capsys, path, *on_device)
+    code, found = run(capsys, model, *ON_DEVICE, "--miss", "cpu")
     assert found["stats"]["served"]["cpu"] > 0
     assert (code, found["verdict"], found["expected"]) == (0, "equivalent", "equivalent")
     assert found["pool_share"]["first_difference"]["index"] == 0
     assert 0 < found["pool_share"]["kld_max"] < 1
-    code, found = run(capsys, path, *on_device, "--expect", "exact")
+    code, found = run(capsys, model, *ON_DEVICE, "--miss", "cpu", "--expect", "exact")
     assert (code, found["verdict"], found["is_met"]) == (1, "equivalent", False)
 
 
-def test_a_device_that_computes_like_the_cpu_moves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = measured(capsys, "--miss", "auto")
+def test_a_device_that_computes_like_the_cpu_moves_nothing(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = run(capsys, model, *ON_DEVICE, "--miss", "auto")
     assert (code, found["verdict"], found["placement"]["tokens_that_differ"]) == (0, "exact", 0)
 
 
-def test_damage_on_the_device_is_the_pools_and_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_on_the_device_is_the_pools_and_found(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CHAOS_SIGN", "1")
-    code, found = measured(capsys, "--miss", "copy", "--damage", "bit", "--chunks", "0")
+    code, found = run(capsys, model, *ON_DEVICE, "--miss", "copy", "--damage", "swap")
     assert (code, found["verdict"]) == (1, "different")
     assert found["pool_share"]["tokens_that_differ"] > 0
     assert found["pool_share"]["first_difference"]["index"] >= 8
@@ -93,7 +95,7 @@ def test_where_plain_does_not_fit_the_device_the_shares_are_not_told_apart(
 ) -> None:
     """Slots of 6 of 24 experts fit, all experts do not."""
     monkeypatch.setenv("CHAOS_TOTAL_BYTES", str(11 << 20))
-    code, found = measured(capsys, "--miss", "copy", "--slots", "6", "--ctx", "64", "--limit", "16")
+    code, found = run(capsys, DEMO, *ON_DEVICE, "--miss", "copy", "--slots", "6")
     assert names(found) == [("cpu", "CPU", False), ("pool", "CHAOS0", True)]
     assert found["placement"] is None
     assert found["pool_share"]["kld_max"] is None
@@ -102,14 +104,12 @@ def test_where_plain_does_not_fit_the_device_the_shares_are_not_told_apart(
     assert (code, found["verdict"]) == (0, "exact")
 
 
-def test_the_table_says_what_moved(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from slotpool.cli import main
-
+def test_the_table_says_what_moved(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAOS_SIGN", "1")
-    assert main(["drift", str(DEMO), "--threads", "1", *map(str, ON_DEVICE), "--miss", "copy"]) == 0
+    assert main(["drift", str(model), "--threads", "1", *map(str, ON_DEVICE), "--miss", "copy"]) == 0
     out = capsys.readouterr().out
     assert "Placement, the device against the CPU, both plain: " in out
-    assert "Pool, against plain llama.cpp on the device: exactly zero, 120 tokens with the same bits." in out
+    assert "Pool, against plain llama.cpp on the device: exactly zero, 40 tokens with the same bits." in out
     assert "CPU_REPACK off" in out
     assert "Reference: cpu 0 lookups, no core" in out
     with pytest.raises(ValueError, match="Expecting value"):
