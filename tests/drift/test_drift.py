@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from importlib.resources import files
@@ -265,6 +266,8 @@ def test_a_run_is_a_record_with_its_options_and_all_its_results(capsys: pytest.C
     assert record.results == found
     assert (record.flags["slots"], record.flags["limit"], record.flags["miss"]) == (USED, 4, "auto")
     assert record.document["model"]["name"] == "demo.gguf"
+    prose = (files("slotpool") / "data" / "prose.txt").read_bytes()
+    assert record.flags["texts"][0] == f"prose.txt sha256:{hashlib.sha256(prose).hexdigest()[:16]}"
 
 
 def test_a_file_that_holds_no_records_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

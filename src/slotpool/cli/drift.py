@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from importlib import resources
@@ -84,10 +85,11 @@ def command(model: Path, files: tuple[Path, ...], expect: str | None, record: Pa
     if record is not None:
         _check_appendable(record)
     settings = _settings(model, options)
-    report, verdict = _measured(model, [_text(file) for file in files] or _bundled(), settings, expect)
+    texts = [_text(file) for file in files] or _bundled()
+    report, verdict = _measured(model, texts, settings, expect)
     found = _document(report, verdict)
     if record is not None:
-        _append(record, model, flags | {"slots": settings.pool["slots"]}, found)
+        _append(record, model, flags | {"slots": settings.pool["slots"], "texts": list(map(_hashed, texts))}, found)
     if as_json:
         print_json(found)
     else:
@@ -145,6 +147,11 @@ def _bundled() -> list[Text]:
 
     folder = resources.files("slotpool") / "data"
     return [Text(name, (folder / name).read_bytes()) for name in BUNDLED]
+
+
+def _hashed(text: Text) -> str:
+    """A text that a record can be held to: its name and what it was."""
+    return f"{text.name} sha256:{hashlib.sha256(text.text).hexdigest()[:16]}"
 
 
 def _document(report: Report, verdict: Verdict) -> dict[str, Any]:
