@@ -193,7 +193,7 @@ def test_a_dense_model_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "expected a model with experts, found a dense one" in err
 
 
-@pytest.mark.parametrize(("content", "words"), [(b"", "found an empty one"), (None, "cannot read the text")])
+@pytest.mark.parametrize(("content", "words"), [(b"", "found an empty one"), (None, "cannot read the text"), (b"ab\xff", "from byte 2 on")])
 def test_a_text_that_cannot_be_used_is_refused(
     content: bytes | None, words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -137,9 +137,15 @@ def _text(file: Path) -> Text:
     from slotpool.drift import Text
 
     try:
-        return Text(file.name, sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes())
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise SlotpoolError(f"cannot read the text: {error.strerror}", where=printable(file)) from error
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        # of some bytes the engine's tokenizer ends the process
+        raise SlotpoolError(f"expected text in UTF-8, found something else from byte {error.start} on", where=printable(file)) from error
+    return Text(file.name, content)
 
 
 def _bundled() -> list[Text]:
