@@ -125,9 +125,8 @@ def cells_of(n_expert: int, n_used: int) -> Iterator[Cell]:
             yield Cell(ratio, max(n_used, round(share * n_expert)), share)
 
 
-def routed(routing: str, folder: Path) -> tuple[Path, list[int]]:
+def routed(routing: str, folder: Path, n_tokens: int = N_FILL + N_LEARN + N_MEASURED) -> tuple[Path, list[int]]:
     """A model and the tokens that are given to it one by one."""
-    n_tokens = N_FILL + N_LEARN + N_MEASURED
     if routing == "text":
         from llama_cpp import Llama
 
@@ -137,7 +136,7 @@ def routed(routing: str, folder: Path) -> tuple[Path, list[int]]:
         return path, tokens[:n_tokens]
     from testkit import syn
 
-    spec = syn.Spec(arch="qwen3moe", n_layer=4, n_expert=32, n_expert_used=4, n_embd=256, n_vocab=n_tokens)
+    spec = syn.Spec(arch="qwen3moe", n_layer=4, n_expert=32, n_expert_used=4, n_embd=256 if n_tokens <= 256 else 512, n_vocab=n_tokens)
     return syn.replay(trace_of(routing, n_tokens, spec.n_layer), spec, folder / f"{routing}.gguf"), list(range(n_tokens))
 
 
@@ -170,24 +169,24 @@ def decode(path: Path, facts: files.Model, tokens: Sequence[int], cell: Cell, ar
     from testkit.oracle.pooled import pooled
     from testkit.oracle.script import Batch, Setup
 
-    _declare(facts, None)
+    declare(facts, None)
     setup = Setup(n_gpu_layers=99, placed=(("ffn_.*_exps", "CPU"),) if arm == "plain" else ())
     steps = [Batch((token,)) for token in tokens]
     if arm == "plain":
         with calls.loaded(path, setup) as loaded, calls.running(loaded, setup) as context:
             context.run(steps[:N_FILL])
-            _declare(facts, cell)
+            declare(facts, cell)
             context.run(steps[N_FILL : N_FILL + N_LEARN])
-            return _timed(context, steps[N_FILL + N_LEARN :]), 0.0
+            return timed(context, steps[N_FILL + N_LEARN :]), 0.0
     made = plans.make(facts, cell.slots, devices=["CHAOS0"], misses=arm, rail=0)
     with pooled(path, made, setup) as pool:
         for step in steps[:N_FILL]:
             pool.run([step])
             time.sleep(SETTLE_S)
-        _declare(facts, cell)
+        declare(facts, cell)
         pool.run(steps[N_FILL : N_FILL + N_LEARN])
         pool.session.reset_counts()
-        speed = _timed(pool.first, steps[N_FILL + N_LEARN :])
+        speed = timed(pool.first, steps[N_FILL + N_LEARN :])
         counts = [group.generation for group in pool.counts()]
     lookups = sum(count.lookups for count in counts)
     if not lookups:
@@ -195,7 +194,8 @@ def decode(path: Path, facts: files.Model, tokens: Sequence[int], cell: Cell, ar
     return speed, sum(count.hits for count in counts) / lookups
 
 
-def _timed(context: Any, steps: Sequence[Any]) -> float:
+def timed(context: Any, steps: Sequence[Any]) -> float:
+    """Tokens per second."""
     begin = time.perf_counter()
     context.run(steps)
     return len(steps) / (time.perf_counter() - begin)
@@ -204,13 +204,14 @@ def _timed(context: Any, steps: Sequence[Any]) -> float:
 _chaos: list[Any] = []
 
 
-def _declare(facts: files.Model, cell: Cell | None) -> None:
-    """The declared speeds of this point; without one nothing takes declared time."""
+def declare(facts: files.Model, cell: Cell | None, expert_ns: int = EXPERT_NS, catch_up: bool = False) -> None:
+    """The declared speeds of this point; without one nothing takes declared time. `catch_up`: waits that end late shorten the next ones."""
     from testkit.chaos import Chaos
 
     slab = facts.expert_bytes / facts.n_expert / len(facts.layers)
-    cpu_ns = EXPERT_NS / slab
+    cpu_ns = expert_ns / slab
     knobs = {
+        "catch_up": float(catch_up),
         "cpu_ns_per_byte": cpu_ns if cell else 0.0,
         "expert_ns_per_byte": cpu_ns / DEVICE_SPEED if cell else 0.0,
         "link_bytes_per_second": cell.ratio * 1e9 / cpu_ns if cell else 0.0,

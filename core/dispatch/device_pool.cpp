@@ -22,7 +22,8 @@ std::unique_ptr<DevicePool> DevicePool::make(const abi::Api &api, abi::Device *d
     std::unique_ptr<DevicePool> made(new DevicePool(tensors, planned, session.plan, std::move(slots), n_slots, slabs, uploader, counts));
     made->heat_ = session.add_heat(group);
     // a context has one uploader: it tells contexts apart
-    if (session.recorder) made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &uploader);
+    if (session.recorder && session.plan.is_recorded(group))
+        made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &uploader);
     return made;
 }
 

@@ -24,7 +24,8 @@ std::unique_ptr<LayerPool> LayerPool::make(const abi::Api &api, abi::Device *dev
     if (!memory) return nullptr;
     auto made = std::unique_ptr<LayerPool>(new LayerPool(tensors, planned, n_slots, session.plan, source, std::move(memory), counts));
     // a context has one source of slabs: it tells contexts apart
-    if (session.recorder) made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &source);
+    if (session.recorder && session.plan.is_recorded(group))
+        made->trace_ = session.recorder->add_ring(planned.layer, planned.pass == "chexps", planned.n_expert, &source);
     return made;
 }
 

@@ -222,7 +222,8 @@ class PlanReader {
         long long layer = 0;
         long long slots = 0;
         long long n_expert = 0;
-        if (words.size() != 6) return fail("group layer= pass= device= slots= n_expert=", std::to_string(words.size() - 1) + " fields");
+        if (words.size() != 6 && words.size() != 7)
+            return fail("group layer= pass= device= slots= n_expert= [claim=]", std::to_string(words.size() - 1) + " fields");
         if (!number(words[1], "layer", 0, kMaxLayers, layer) || !text(words[2], "pass", made.pass) || !text(words[3], "device", made.device) ||
             !number(words[4], "slots", made.device == "CPU" ? 1 : 0, kMaxExperts, slots) || !number(words[5], "n_expert", 1, kMaxExperts, n_expert)) {
             return false;
@@ -230,10 +231,17 @@ class PlanReader {
         const bool is_known = made.device == "CPU" || (made.device == "auto" && !plan_.devices.empty()) || plan_.find_device(made.device) != nullptr;
         if (!is_known) return fail("CPU, auto or a device that has a line of its own", "device " + quoted(made.device));
         if (slots > n_expert) return fail("at most n_expert slots", std::to_string(slots) + " slots for " + std::to_string(n_expert) + " experts");
+        if (words.size() == 7 && !claim(words[6], made.claim)) return false;
         made.layer = static_cast<int>(layer);
         made.slots = static_cast<int>(slots);
         made.n_expert = static_cast<int>(n_expert);
         plan_.groups.push_back(made);
+        return true;
+    }
+
+    bool claim(const std::string &word, Claim &out) {
+        if (word != "claim=whole" && word != "claim=explicit") return fail("claim=whole or claim=explicit", quoted(word));
+        out = word == "claim=whole" ? Claim::whole : Claim::stated;
         return true;
     }
 
@@ -398,6 +406,13 @@ int Plan::pinned_slots(const PlannedGroup &group, int n_slots) const {
 
 int Plan::usable_slots(const PlannedGroup &group, int n_slots) const {
     return n_slots >= group.n_expert ? n_slots : n_slots - pinned_slots(group, n_slots);
+}
+
+bool Plan::is_recorded(int index) const {
+    const PlannedGroup &group = groups[static_cast<std::size_t>(index)];
+    const auto first = std::find_if(groups.begin(), groups.end(),
+                                    [&](const PlannedGroup &one) { return one.layer == group.layer && one.pass == group.pass && one.slots > 0; });
+    return first == groups.end() || &*first == &group;
 }
 
 bool parse_plan(const char *text, std::size_t n_bytes, Plan &plan, std::string &error) {

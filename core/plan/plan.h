@@ -4,6 +4,7 @@
 //   policy decay 0.97                     policy NAME [DECAY]
 //   poison off                            on: free and evicted slots are filled with 0xFF (tests)
 //   group layer=0 pass=exps device=CPU slots=24 n_expert=128     slots=0, on a device: experts in the store, and no slots for them
+//                                         claim=whole|explicit behind it: before the others when not all slots fit (core/plan/fit.h)
 //   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736
 //   bias blk.0.ffn_gate_exps.bias         of an expert tensor of the group, [n, n_expert]: goes with it where it lies and where it is added
 //   off blk.9.ffn_gate_exps.weight REASON WORDS
@@ -33,7 +34,8 @@
 //
 //   prefill stream                                         prefill bypass|stream|auto: of experts in host memory, ubatches that do not fit the slots
 //
-// A group is the expert tensors of one layer that share a routing; its tensors follow it. slab is in bytes. Lines that begin
+// A group is expert tensors of one layer that share a routing and a slot table; its tensors follow it. A layer may have several groups
+// with one pass, tensors of other roles in each: they share the routing, and each has slots of its own. slab is in bytes. Lines that begin
 // with # are comments. Whatever is not known here is rejected with the line it stands in.
 #pragma once
 
@@ -105,15 +107,20 @@ struct PlannedPin {
     int spare = 0;  // slots that stay for others
 };
 
+// Whose slots come first when not all fit: tensors that are wholly in slots, then numbers that a user gave, then the others.
+enum class Claim { whole, stated, open };
+
 struct PlannedGroup {
     int layer = 0;
     std::string pass;
     std::string device;
     int slots = 0;
     int n_expert = 0;
+    Claim claim = Claim::open;
     std::vector<int> tensors;
     std::vector<PlannedWarm> warm;  // the hottest first
 };
+
 struct Plan {
     std::string policy = "decay";
     double decay = 0.97;
@@ -135,6 +142,8 @@ struct Plan {
     std::unordered_map<std::string, int> biases;   // group by name
 
     const PlannedTensor *find(const char *name) const;
+    // Whether the events of group `index` are those of its layer and pass: of several that share a routing the first with slots.
+    bool is_recorded(int index) const;
     // The line of a device; nullptr for one that has none.
     const PlannedDevice *find_device(const std::string &name) const;
     // Of so many slots of a group, how many hold experts that are never evicted.

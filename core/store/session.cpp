@@ -30,7 +30,7 @@ Session::Session(Plan made, int number)
     for (const PlannedGroup &group : plan.groups) {
         // without slots it is on no device: nobody takes its matmuls, and its experts are in the store for the CPU
         devices_.push_back(group.slots == 0 ? "none" : group.device == "auto" ? "" : group.device);
-        if (group.slots == 0) off_reasons_[devices_.size() - 1] = "budget";
+        if (group.slots == 0) off_reasons_[devices_.size() - 1] = group.claim == Claim::stated ? "0 slots asked for" : "budget";
     }
 }
 
@@ -239,9 +239,10 @@ int Session::slots_of(int group) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const int slots = slots_[static_cast<std::size_t>(group)];
     if (slots >= 0) return slots;
-    const int planned = plan.groups[static_cast<std::size_t>(group)].slots;
+    const PlannedGroup &planned = plan.groups[static_cast<std::size_t>(group)];
     const PlannedDevice *device = plan.find_device(devices_[static_cast<std::size_t>(group)]);
-    return device == nullptr ? planned : std::min(planned, device->slots);
+    const bool is_own = planned.claim != Claim::open && device != nullptr && device->slots > 0;  // not the device's number, but one of its own
+    return device == nullptr || is_own ? planned.slots : std::min(planned.slots, device->slots);
 }
 
 int Session::usable_slots(int group) const { return plan.usable_slots(plan.groups[static_cast<std::size_t>(group)], slots_of(group)); }

@@ -310,6 +310,24 @@ def context_defaults(**fields: Any) -> Iterator[None]:
         llama_cpp.llama_cpp.llama_context_default_params = make
 
 
+class _Override(ctypes.Structure):
+    """A pattern of tensor names and the buffer type of what it matches; the last has none."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("type", ctypes.c_void_p))
+
+
+@contextmanager
+def experts_in_host_memory(layers: Sequence[int] | None = None) -> Iterator[int]:
+    """The address for the model parameter `tensor_buft_overrides`, good within it, that leaves experts in ordinary host memory: of these
+    layers, or of all."""
+    cpu = _function("ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)(b"CPU")
+    host = _function("ggml_backend_dev_buffer_type", ctypes.c_void_p, ctypes.c_void_p)(cpu)
+    which = "" if layers is None else "blk\\.(" + "|".join(map(str, layers)) + ")"
+    pattern = which + r"\.ffn_(gate|up|down|gate_up)_(ch|)exps"
+    overrides = (_Override * 2)(_Override(pattern.encode(), host), _Override(None, None))
+    yield ctypes.addressof(overrides)
+
+
 @contextmanager
 def loading_unmapped() -> Iterator[None]:
     """Within it, this thread's llama_cpp.Llama loads by direct reads, past the page cache, whatever its `use_mmap` says.

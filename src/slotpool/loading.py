@@ -19,11 +19,13 @@ from typing import Any
 
 import llama_cpp
 
-from slotpool import engine, model, plan, pool_stats
+from slotpool import engine, model, plan, planning, pool_stats
 from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
 from slotpool.model import Model
-from slotpool.native import Session, available_memory
-from slotpool.plan import OnePerDevice, Plan, RamBudget, Slots
+from slotpool.native import Session
+from slotpool.plan import OnePerDevice, PerLayer, PerRole, Plan, RamBudget, Slots
+from slotpool.plan.bind import check_alone
+from slotpool.reserve import KV_TYPES, Wanted
 from slotpool.trace import TraceWriter
 from slotpool.trace.fingerprint import facts_of
 
@@ -101,11 +103,17 @@ def load(
     poison: bool = False,
     repack: bool = True,
     trace_path: str | os.PathLike[str] | None = None,
+    slots_per_layer: PerLayer = None,
+    slots_per_role: PerRole = None,
+    plan_file: str | os.PathLike[str] | None = None,
     **llama_options: Any,
 ) -> PooledLlama:
     """Loads a GGUF model with llama-cpp-python and a pool of `slots` slots per expert tensor.
 
-    `slots`: a number, `all`, 0 (off) or `auto`. `policy` is one of `plan.POLICIES`.
+    `slots`: a number, `all`, 0 (off) or `auto`: what `slotpool plan` says of this model here, off where it does not pay (asked of a
+    `ram_budget` alone, as many as fit). `plan_file` is a file that `slotpool plan -o` wrote, and leaves nothing else to say of the pool.
+    `slots_per_layer` ({21: "all"}, or "0-3=off,4-20=32") and `slots_per_role`
+    ("down=32,gate=16") say otherwise for some tensors, and come before the others when not all fit. `policy` is one of `plan.POLICIES`.
     `device`: where slots are, ggml's name or names of devices; None is the devices that the engine gives layers to, and the CPU where
     there are none. With several, a layer's slots are on its own device, and `slots`, `device_budget` and `rail` (bytes of a device for
     slots, bytes that stay free) may be one value a device. Experts then stay in host memory, all layers go to the devices unless
@@ -127,30 +135,25 @@ def load(
     _check_options(llama_options)
     facts = _readable(path)
     engine.add_rpc_servers(rpc)
-    devices = _devices(device, slots, ram_budget)
-    made = plan.make(
-        _as_overridden(facts, llama_options),
-        slots,
-        policy=policy,
-        poison=poison,
-        devices=devices,
-        device_budget=device_budget,
-        misses=miss,
-        exact=exact,
-        prefill=prefill,
-        ram_budget=ram_budget,
-        rail=rail,
-        available=available_memory().smallest,
-    )
+    facts = _as_overridden(facts, llama_options)
+    asked = planning.Asked(slots, slots_per_layer, slots_per_role, policy, miss, exact, device_budget, ram_budget, rail, rpc, prefill)
+    if plan_file is not None:
+        check_alone(vars(asked) | {"device": device})
+        choice = planning.Choice(_from_file(facts, plan_file))
+    else:
+        choice = planning.choose(facts, asked, _devices(device, slots, ram_budget), _wanted(llama_options), llama_options.get("n_threads"))
+    made = replace(choice.made, poison=poison)
     if (require_pool or trace_path is not None) and not made.groups:
         raise _nothing_pooled(made.reason, path)
-    for warning in made.warnings:
+    locked = planning.lock_notes(facts, made) if llama_options.get("use_mlock") else ()
+    for warning in (*made.warnings, *locked):
         warnings.warn(warning, stacklevel=2)
     if made.devices:
         _check_split_mode(llama_options)
+    if made.devices or choice.host_layers is not None:
         llama_options = {"n_gpu_layers": -1} | llama_options
     if trace_path is None:
-        llm = _construct(path, facts, made, repack, llama_options)
+        llm = _construct(path, facts, made, repack, llama_options, choice.host_layers)
     else:
         llm = _traced(path, facts, made, repack, llama_options, trace_path)
     if require_pool and not read_stats(llm)["pooled_tensors"]:
@@ -207,6 +210,26 @@ def _devices(device: str | Sequence[str] | None, slots: Slots | Sequence[Slots],
     return names
 
 
+def _from_file(facts: Model, plan_file: str | os.PathLike[str]) -> Plan:
+    made = plan.bind(plan.read_plan(plan_file).plan, facts, printable(plan_file))
+    known = [one.name for one in engine.devices() if one.type != "ACCEL"]
+    for device in made.devices:
+        if device.name not in known:
+            raise unknown("device", device.name, known, where=printable(plan_file))
+    return made
+
+
+def _wanted(llama_options: dict[str, Any]) -> Wanted:
+    """The context that the engine will be asked for, as far as its reservation depends on it."""
+    defaults = inspect.signature(llama_cpp.Llama.__init__).parameters
+    options = {name: llama_options.get(name, defaults[name].default) for name in ("n_ctx", "n_batch", "n_ubatch", "type_k", "n_gpu_layers")}
+    kv_type = next((name for name, number in KV_TYPES.items() if number == options["type_k"]), "f16")
+    n_gpu_layers = options["n_gpu_layers"] if "n_gpu_layers" in llama_options else -1
+    n_ctx, n_batch, n_ubatch = (max(1, options[name]) for name in ("n_ctx", "n_batch", "n_ubatch"))
+    split = tuple(llama_options.get("tensor_split") or ())
+    return Wanted(n_ctx, n_batch, n_ubatch, kv_type=kv_type, n_gpu_layers=n_gpu_layers, tensor_split=split)
+
+
 def _check_options(llama_options: dict[str, Any]) -> None:
     # llama_cpp.Llama drops keywords it does not know without a word
     known = [name for name in inspect.signature(llama_cpp.Llama.__init__).parameters if name not in ("self", "model_path", "kwargs")]
@@ -227,14 +250,25 @@ def _check_split_mode(llama_options: dict[str, Any]) -> None:
         )
 
 
-def _construct(path: str | os.PathLike[str], facts: Model, made: Plan, repack: bool, llama_options: dict[str, Any]) -> PooledLlama:
+def _construct(
+    path: str | os.PathLike[str],
+    facts: Model,
+    made: Plan,
+    repack: bool,
+    llama_options: dict[str, Any],
+    host_layers: Sequence[int] | None = None,
+) -> PooledLlama:
+    """`host_layers`: where nothing is pooled on a device, the layers whose experts it has no room for."""
     options = {"verbose": False} | llama_options
     for name in ("n_threads", "n_threads_batch"):
         options[name] = options.get(name) or engine.n_cores()
     with _loading, ExitStack() as stack:
         lines = stack.enter_context(engine.captured_log()) if not options["verbose"] else []
-        if not repack:
-            stack.enter_context(engine.model_defaults(use_extra_bufts=False))
+        defaults: dict[str, Any] = {} if repack else {"use_extra_bufts": False}
+        if host_layers:
+            defaults["tensor_buft_overrides"] = stack.enter_context(engine.experts_in_host_memory(host_layers))
+        if defaults:
+            stack.enter_context(engine.model_defaults(**defaults))
         # the engine takes the first shard only, whichever was named
         first = os.fsdecode(path) if facts.n_shards == 1 else str(facts.files[0].path)
         text = stack.enter_context(_path_for_engine(first, facts))

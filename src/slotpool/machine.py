@@ -52,6 +52,16 @@ def read() -> Machine:
     )
 
 
+def lock_limit() -> int | None:
+    """Bytes of memory that this process may lock; None where nothing limits it, or the system has no such limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def cpu_name() -> str:
     """The processor's name as it is sold; what the system calls it where nothing says."""
     lines = _text_of(Path("/proc/cpuinfo")).splitlines()

@@ -56,7 +56,7 @@ abi::Backend *make_cpu_backend();  // of the plain CPU, never the slowed one (sl
 void set_error(Device *device, const std::string &error);
 std::string last_error();
 
-// Sleeps so long, to a few microseconds.
+// Sleeps so long, to a few microseconds on a machine that is idle; with the knob catch_up less by what this thread's last waits took too long.
 void wait_ns(double ns);
 
 }  // namespace chaos

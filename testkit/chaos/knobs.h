@@ -25,6 +25,7 @@ constexpr int kMaxDevices = 16;
     K(link_latency_ns, 0, 0)         /* of each transfer */                                                     \
     K(expert_ns_per_byte, 0, 0)      /* compute time per byte of the distinct experts of a MUL_MAT_ID */        \
     K(node_ns, 0, 0)                 /* compute time of any other node */                                       \
+    K(catch_up, 0, 0)                /* 1: a wait that ends late shortens its thread's next ones */             \
     K(poison, 0, 1)                  /* 0xFF on allocation, on free, and in results until they exist */         \
     K(sign, 0, 0)                    /* 1: rows of MUL_MAT_ID carry the device's signature */                   \
     K(log_nodes, 0, 0)               /* so many nodes are written down */                                       \

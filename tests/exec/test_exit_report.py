@@ -53,6 +53,19 @@ def test_the_line_says_what_slotpool_run_would(
     assert pool_lines(done.stderr) == [f"slotpool: {stats_of(model_path, 8, **options)}"]
 
 
+@pytest.mark.parametrize("options", [{}, {"ram_budget": "auto"}], ids=["memory", "disk"])
+def test_a_plan_file_is_what_the_program_runs_under(
+    run: Exec, slotpool_exec: Exec, arguments: Arguments, model_path: Path, options: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "plan"
+    file.write_text(plan.to_text(plan.make(model.read(model_path), 8, slots_per_layer="0=10", **options)))  # type: ignore[arg-type]
+    done = slotpool_exec(("--plan", file), arguments())
+    assert done.stdout == run(arguments()).stdout
+    assert pool_lines(done.stderr) == [f"slotpool: {stats_of(model_path, 8, slots_per_layer={0: 10}, **options)}"]
+    refused = slotpool_exec(("--plan", file, "--slots", 8), arguments())
+    assert (refused.returncode, "found both (--plan, --slots)" in refused.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("how", ["all", "init", "often"])
 def test_however_a_program_looks_for_backends_the_core_is_there_once(
     run: Exec, slotpool_exec: Exec, arguments: Arguments, model_path: Path, how: str

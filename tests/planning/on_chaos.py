@@ -9,6 +9,7 @@ from typing import Any
 
 from slotpool import engine, model, native, plan, probe, speeds
 from slotpool.budget import DEVICE_TAIL
+from slotpool.cliff import find_cliff
 from slotpool.native.probe import Matrices, Probe
 from slotpool.plan import to_text
 from slotpool.planning import Given, decide, document
@@ -175,6 +176,43 @@ def groups_without_slots(path: Path) -> tuple[list[tuple[int, int, int]], int, i
     return counts, chaos.counters().bytes_peak, facts.expert_bytes
 
 
+def auto_loaded(path: Path, cache: Path, gain: float) -> dict[str, Any]:
+    """`slotpool.load` with `slots="auto"` on a device with room for a third of the experts, where a pool of `gain` times plain is a go."""
+    import os
+    import warnings
+
+    import slotpool
+    from slotpool.predict import outlook
+
+    chaos, facts = here(), model.read(path)
+    assert chaos
+    os.environ |= {"XDG_CACHE_HOME": str(cache), "GGML_BACKEND_PATH": str(library())}
+    outlook.GAIN = gain
+    wanted = Wanted(n_ctx=256, n_batch=512, n_ubatch=512)
+    on_device = reserve(facts, wanted, backends=[str(library())]).of("CHAOS0")
+    chaos.set(total_bytes=on_device.weights + on_device.kv + on_device.compute + facts.expert_bytes // 3 + _OVERHEAD)
+    chaos.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        llm = slotpool.load(path, device="CHAOS0", rail=0, n_ctx=256, n_threads=1, exact=True)
+    try:
+        llm.eval([3, 1, 4])
+        tokens = []
+        for _ in range(8):
+            tokens.append(int(llm.sample(temp=0.0)))
+            llm.eval(tokens[-1:])
+        stats = slotpool.stats(llm)
+    finally:
+        llm.close()
+    return {
+        "tokens": tokens,
+        "stats": stats,
+        "peak": chaos.counters().bytes_peak,
+        "experts": facts.expert_bytes,
+        "hazard": chaos.first_hazard(),
+    }
+
+
 _OVERHEAD = 1 << 20
 """Bytes of alignment and tails of buffers, which no reservation counts."""
 _RAIL = 3 << 20
@@ -184,7 +222,7 @@ def cliff() -> tuple[str, list[tuple[int, int]], int]:
     """How filling the device ends: why, (taken, free) of the steps, bytes taken afterwards."""
     chaos = here()
     assert chaos
-    found = probe.find_cliff("CHAOS0", Path(native.CORE_PATH).parent / "data" / "demo.gguf", the_probe())
+    found = find_cliff("CHAOS0", Path(native.CORE_PATH).parent / "data" / "demo.gguf", the_probe())
     return found.reason, [(step.taken, step.free) for step in found.steps], chaos.counters().bytes_now
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from slotpool.plan import Plan
+from slotpool.planning.two_tiers import ram_slots
 from testkit import syn
 from testkit.chaos.process import process
 from testkit.oracle import LAST, Batch, Bits, Forget, Oracle, Reserve, Setup, Steps, assert_same_bits, pooled, rigged_ubatches, steps_of
@@ -38,6 +39,15 @@ def check(found: TierRun, plain: Sequence[Bits]) -> None:
     assert found.hazard == ""
     if found.counters:
         assert (found.counters.hazards, found.counters.failures) == (0, 0)
+
+
+@pytest.mark.parametrize("budget", [FEW, SOME, MOST, 64 * MIB])
+def test_the_planner_knows_how_many_slots_ram_will_have(budget: int, model_file: ModelFile, lazy: ProcessPoolExecutor) -> None:
+    plan = plan_in_tiers(model_file(SPEC), 6, budget=budget, misses="cpu")
+    found = run(lazy, model_file(SPEC), plan, ON_DEVICE, steps_of((1,), (2,)))
+    said = ram_slots(plan.groups, budget)
+    # a slot is taken to begin as far from a block of the disk as can be, and what is left over is one slot more
+    assert all(n <= group.slots <= n + 1 for n, group in zip(said, found.ram, strict=True)), (said, found.ram)
 
 
 @pytest.mark.parametrize("budget", [FEW, SOME, MOST, None], ids=["few", "some", "most", "all"])

@@ -35,8 +35,8 @@ def header(path: Path) -> Path:
     return path
 
 
-def pooled(path: Path, slots: int) -> Pooled:
-    return Pooled(path, plans.make(models.read(path), slots), Setup(n_ubatch=8))
+def pooled(path: Path, slots: int, **asked: str) -> Pooled:
+    return Pooled(path, plans.make(models.read(path), slots, **asked), Setup(n_ubatch=8))  # type: ignore[arg-type]
 
 
 def oracle(spec: syn.Spec, group: trace.Group, tokens: list[int]) -> np.ndarray:
@@ -81,6 +81,20 @@ def test_prompts_that_fit_are_recorded_with_their_tokens(model_file: Models, tmp
     assert np.array_equal(found.group(0).ids, oracle(chosen, found.group(0), TOKENS))
     last = found.group(2)  # has the output row only, and the tokens of its ubatch all the same
     assert (last.events.ubatch.tolist(), last.events.n_rows.tolist(), last.events.n_tokens.tolist()) == ([1], [1], [5])
+
+
+def test_pools_that_share_a_routing_record_it_once(model_file: Models, tmp_path: Path) -> None:
+    chosen = spec("qwen3moe")
+    under_test = pooled(model_file(chosen), 4, slots_per_role="down=6")
+    try:
+        under_test.session.trace(header(tmp_path / "core"))
+        under_test.run(steps_of(*([token] for token in TOKENS)))
+        n_events, _ = under_test.session.end_trace()
+    finally:
+        under_test.close()
+    found = trace.open(tmp_path / "core")
+    assert n_events == len(TOKENS) * chosen.n_layer
+    assert all(np.array_equal(group.ids, oracle(chosen, group, TOKENS)) for group in found.groups)
 
 
 def test_contexts_are_streams_of_their_own(model_file: Models, tmp_path: Path) -> None:

@@ -118,6 +118,25 @@ def test_core_fits_slots_as_the_reference_does(groups: list[tuple[int, int]], n_
     assert fit_slots(plan_text(planned), n_bytes, slot_bytes) == reference(planned, n_bytes, slot_bytes)
 
 
+CLAIMS = ("whole", "explicit", "")
+
+
+@given(
+    groups=st.lists(st.tuples(st.integers(1, 64), st.integers(0, 10**6), st.sampled_from(CLAIMS)), max_size=8),
+    n_bytes=st.integers(0, 10**8),
+)
+def test_claims_are_served_in_their_order_each_from_what_is_left(groups: list[tuple[int, int, str]], n_bytes: int) -> None:
+    lines = plan_text([n for n, _, _ in groups]).splitlines()
+    claimed = [line + f" claim={claim}" * bool(claim) for line, (*_, claim) in zip(lines[1:], groups, strict=True)]
+    expected, left = [0] * len(groups), n_bytes
+    for of in CLAIMS:
+        mine = [index for index, (*_, claim) in enumerate(groups) if claim == of]
+        for index, n in zip(mine, reference([groups[i][0] for i in mine], left, [groups[i][1] for i in mine]), strict=True):
+            expected[index] = n
+        left -= sum(expected[index] * groups[index][1] for index in mine)
+    assert fit_slots("\n".join([lines[0], *claimed]), n_bytes, [size for _, size, _ in groups]) == expected
+
+
 @given(groups=GROUPS, share=st.floats(0, 1.5))
 def test_slots_fit_are_even_and_leave_less_than_a_slot(groups: list[tuple[int, int]], share: float) -> None:
     planned, slot_bytes = [n for n, _ in groups], [size for _, size in groups]

@@ -13,6 +13,7 @@ import pytest
 from slotpool import machine, model, native
 from slotpool.cli import main
 from slotpool.cli import probe as verb
+from slotpool.probe import busy
 from slotpool.speeds import Speed, Speeds
 from testkit import syn
 from tests.unit.test_planning import SPEC, measured
@@ -120,8 +121,8 @@ def test_probe_measures_keeps_and_recalls(
 
 def test_a_machine_that_was_busy_is_said() -> None:
     quiet = measured_one(0.1)
-    assert verb.busy([quiet]) == []
-    assert "busy" in verb.busy([quiet, measured_one(2.5)])[0]
+    assert busy([quiet]) == []
+    assert "busy" in busy([quiet, measured_one(2.5)])[0]
 
 
 def measured_one(load: float) -> Any:

@@ -317,7 +317,7 @@ BAD_DECAYS = ("nan", "-nan", "inf", "0", "-0.0", "-1", "1.0000001", "1e400", "0,
 BAD_BYTES = ("-1", "x", "1.5", "1KiB", str(2**62 + 1), str(2**63), str(2**64), "9" * 40)
 BYTES = f"from 0 to {2**62}"
 TIMES = f"from {-(2**63)} to {2**63 - 1}"
-A_GROUP = "group layer= pass= device= slots= n_expert="
+A_GROUP = "group layer= pass= device= slots= n_expert= [claim=]"
 REJECTIONS = [
     # plan, line, expected, found
     ("", 0, '"slotpool-plan 1"', "no such line"),
@@ -371,7 +371,11 @@ REJECTIONS = [
     (HEAD + "poison on off\n", 2, "poison on or poison off", "on off"),
     (HEAD + "group\n", 2, A_GROUP, "0 fields"),
     (HEAD + GROUP.replace(" pass=exps", ""), 2, A_GROUP, "4 fields"),
-    (HEAD + GROUP.replace("CPU", "CPU 0"), 2, A_GROUP, "6 fields"),
+    (HEAD + GROUP.replace("CPU", "CPU 0 0"), 2, A_GROUP, "7 fields"),
+    *(
+        (HEAD + GROUP.replace("\n", f" {word}\n"), 2, "claim=whole or claim=explicit", f'"{word}"')
+        for word in ("claim=", "claim=dynamic", "x")
+    ),
     (HEAD + GROUP.replace("layer=0 pass=exps", "pass=exps layer=0"), 2, "layer=", '"pass=exps"'),
     (HEAD + GROUP.replace("layer=", "LAYER="), 2, "layer=", '"LAYER=0"'),
     (HEAD + GROUP.replace("layer=0", "layer="), 2, "layer=", '"layer="'),

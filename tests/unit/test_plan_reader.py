@@ -101,7 +101,8 @@ def plans(draw: Any) -> plan.Plan:
         mine = [name for name in (next(names, "") for _ in range(draw(st.integers(0, 3)))) if name]
         shard = draw(st.integers(0, max(0, len(files) - 1)))
         tensors = tuple(tensor(name, layer, draw(st.sampled_from(ROLES)), n_expert, shard, draw) for name in mine)
-        groups.append(plan.Group(layer, draw(st.sampled_from(plan.PASSES)), device, slots, n_expert, tensors))
+        claim = draw(st.sampled_from([plan.WHOLE, plan.EXPLICIT, plan.DYNAMIC]))
+        groups.append(plan.Group(layer, draw(st.sampled_from(plan.PASSES)), device, slots, n_expert, tensors, claim=claim))
     words = st.lists(NAMES, min_size=1, max_size=3).map(" ".join)
     return plan.Plan(
         groups=tuple(groups),

@@ -15,7 +15,7 @@ from slotpool.engine import Device
 from slotpool.errors import SlotpoolError
 from slotpool.plan import Group
 from slotpool.planning import Decision, Given, decide, document
-from slotpool.planning.decide import DEVICE_RAIL
+from slotpool.planning.decision import DEVICE_RAIL
 from slotpool.probe.subjects import plain_weights
 from slotpool.reserve import DeviceBytes, Reservation
 from slotpool.speeds import Speed, Speeds
@@ -121,11 +121,6 @@ def test_a_budget_below_what_a_token_uses_is_a_no_go(moe: model.Model) -> None:
     assert found.outlook.reason == "no budget for what one token uses: 10B of GPU0 for slots"
 
 
-def test_experts_that_do_not_fit_host_memory_are_a_no_go_on_a_device(moe: model.Model) -> None:
-    found = decide(given(moe, gpu(), available=moe.expert_bytes))
-    assert "leave the experts on disk" in found.outlook.reason
-
-
 def flat_trace(facts: model.Model) -> Trace:
     rng = np.random.default_rng(3)
     ids = [np.array([rng.permutation(32)[:4] for _ in range(2000)], np.int32) for _ in range(4)]
@@ -212,6 +207,36 @@ def test_asked_for_too_much_is_scaled_down_and_never_fatal(moe: model.Model, ask
     slab = sum(one.slab_bytes for one in moe.layers[0])
     found = decide(given(moe, gpu(free=6000 + 4 * TAILS + 40 * slab), slots=[asked], device_budget=[10**12]))
     assert {group.slots for group in found.made.groups} == {4 if asked == 4 else 10}
+
+
+def test_whole_layers_and_numbers_that_were_asked_for_come_before_what_pays(moe: model.Model) -> None:
+    slab = sum(one.slab_bytes for one in moe.layers[0])
+    room = gpu(free=6000 + 4 * TAILS + 60 * slab)
+    found = decide(given(moe, room, slots_per_layer="1=all,2=12", trace=skewed_trace(moe)))
+    slots = [group.slots for group in found.made.groups]
+    assert (slots[1], slots[2]) == (32, 12)
+    assert 4 <= slots[0] + slots[3] <= 16
+    assert {one["reason"] for one in document(found)["tensors"]} >= {"pooled 32/32", "pooled 12/32"}
+
+
+def test_what_was_asked_for_by_layer_is_scaled_down_evenly_and_said(moe: model.Model) -> None:
+    slab = sum(one.slab_bytes for one in moe.layers[0])
+    found = decide(given(moe, gpu(free=6000 + 4 * TAILS + 24 * slab), slots_per_layer="0-1=24"))
+    assert [group.slots for group in found.made.groups] == [12, 12, 0, 0]
+    assert found.notes == ("slots that were asked for do not fit: 2 of 4 pools are scaled down evenly, to 50% at least",)
+    assert native.fit_slots(plan.to_text(found.made), 24, [1] * 4) == [12, 12, 0, 0]
+
+
+def test_roles_may_differ_and_the_plan_has_a_pool_for_each(moe: model.Model) -> None:
+    found = decide(given(moe, gpu(), slots=[8], slots_per_role="down=16"))
+    assert [(len(group.tensors), group.slots) for group in found.made.groups] == [(2, 8), (1, 16)] * 4
+
+
+def test_a_layer_that_only_drafts_has_no_slots_and_its_reason(moe: model.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model.Model, "drafting_layers", range(3, 4))
+    found = decide(given(moe, gpu(), slots=[8]))
+    assert len(found.made.groups) == 3
+    assert "off: its layer only drafts (MTP), and drafts have no pool" in reasons(found)
 
 
 def test_slots_and_the_tails_behind_them_fit_to_the_byte(moe: model.Model) -> None:

@@ -23,6 +23,7 @@ from slotpool.predict import (
     Rates,
     Terms,
     Want,
+    admits_all,
     assumed,
     event_seconds,
     flat,
@@ -232,3 +233,23 @@ def test_speed_is_tokens_over_the_experts_and_the_rest() -> None:
 def test_disk_slots_pay_where_page_faults_are_slower_than_reads() -> None:
     layer = Layer(EVENT, Rates(10.0, disk=2.0, faults=0.1), 8, 0.7, 0.7)
     assert judge([layer], 1.0, FROM_DISK, FAULTING).is_go
+
+
+# ---- who may refuse a miss ----
+
+
+@pytest.mark.parametrize(("link", "every"), [(0.1e9, False), (0.5e9, False), (4e9, True)])
+def test_a_policy_may_refuse_where_the_cpu_serves_some_misses(link: float, every: bool) -> None:
+    rates = Rates(cpu=1e9, device=16e9, link=link, turn=1e-6)
+    assert admits_all(Event(4, 1000000), rates, AUTO) is every
+    assert admits_all(Event(4, 1000000), rates, COPY)
+    assert admits_all(Event(4, 1000000), rates, FROM_DISK)
+    assert not admits_all(Event(4, 1000000), rates, CPU)
+
+
+def test_auto_is_never_slower_than_either_and_has_the_cores_formula_between() -> None:
+    event, rates = Event(4, 1000), Rates(cpu=1e6, device=16e6, link=1e6, turn=1e-4)
+    for m in range(5):
+        assert event_seconds(event, m, rates, AUTO) <= min(event_seconds(event, m, rates, way) for way in (COPY, CPU))
+    # two copied beside two on the CPU, and what the device computes behind the copies
+    assert event_seconds(event, 4, rates, AUTO) == pytest.approx(2 * 1000 / 16e6 + 2 * 1000 / 1e6 + 1e-4)

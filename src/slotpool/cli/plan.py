@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +41,7 @@ _FILE = click.Path(path_type=Path, exists=False)
 @click.option("--draft", type=_FILE, multiple=True, help="A draft model that will be loaded: its weights are reserved.")
 @click.option("--mmproj", type=_FILE, multiple=True, help="A projector that will be loaded.")
 @click.option("--lora", type=_FILE, multiple=True, help="An adapter that will be loaded.")
+@click.option("--mlock", is_flag=True, help="Weights will be locked in memory: say where that is more than this process may lock.")
 @click.option("-o", "--output", type=_FILE, help="Write the plan file that SLOTPOOL_PLAN takes.")
 @click.option("--force", is_flag=True, help="Overwrite the plan file; write it on a no-go too, where there are slots.")
 @click.option("--fresh", is_flag=True, help="Measure speeds again.")
@@ -87,75 +86,45 @@ def _explain(path: Path, as_json: bool) -> int:
 
 
 def _decided(path: Path, options: dict[str, Any]) -> tuple[Decision, list[str]]:
-    from slotpool import engine, native
-    from slotpool.planning import Given, decide
+    from slotpool import engine
+    from slotpool.planning import Asked, decide, gather, lock_notes
     from slotpool.predict import ASSUMED
-    from slotpool.probe import of_model
-    from slotpool.reserve import reserve
 
     facts, pool = _read(path), taken(options)
     engine.add_rpc_servers(pool["rpc"])
-    names = _names(pool["device"], pool["ram_budget"])
+    names = _names(pool.pop("device"), pool["ram_budget"])
     trace = _trace(options["trace_file"], facts)
-    subjects = of_model(facts, options["threads"], names)
-    wanted, backends = _wanted(options, names), {"rpc": pool["rpc"], "backends": _backends()}
-    reservation = reserve(facts, wanted, **backends)
-    whole = reserve(facts, replace(wanted, experts_on_host=False), **backends) if names else None
-    speeds, notes = _speeds(facts, subjects, options["fresh"])
-    given = Given(
+    pool.pop("require_pool")
+    given, notes = gather(
         facts,
-        tuple(device for device in engine.devices() if device.name in names),
-        reservation,
-        whole,
-        speeds,
-        available=native.available_memory().smallest or 0,
-        **_one_each(pool, names),
-        ram_budget=pool["ram_budget"],
-        reserved=(options["reserve"] or 0) + sum(map(_bytes_of, (*options["draft"], *options["mmproj"], *options["lora"]))),
+        Asked(**pool),
+        names,
+        _wanted(options),
+        threads=options["threads"],
         trace=trace,
-        policy=pool["policy"],
-        misses=pool["miss"],
-        exact=pool["exact"],
-        prefill=pool["prefill"],
-        disk=subjects.file.disk if subjects.file else "",
+        reserved=(options["reserve"] or 0) + sum(map(_bytes_of, (*options["draft"], *options["mmproj"], *options["lora"]))),
+        measure=lambda subjects: _speeds(subjects, options["fresh"]),
     )
     decision = decide(given)
+    notes += lock_notes(facts, decision.made) if options["mlock"] else ()
     if decision.outlook.predicted and trace is None:
         notes.append(f"hit rate {ASSUMED}")
     return decision, notes
 
 
-def _wanted(options: dict[str, Any], names: Sequence[str]) -> Wanted:
+def _wanted(options: dict[str, Any]) -> Wanted:
     from slotpool.reserve import KV_TYPES, Wanted
 
     if options["kv_type"] not in KV_TYPES:
         raise unknown("type of the KV cache", options["kv_type"], KV_TYPES, where="slotpool plan --kv-type")
-    words = {name: options[name] for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq", "kv_type", "flash")}
-    return Wanted(**words, n_gpu_layers=-1 if names else 0)
+    return Wanted(**{name: options[name] for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq", "kv_type", "flash")})
 
 
-def _one_each(pool: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    from slotpool.plan.devices import one_each
-
-    options = {"slots": "--slots", "device_budget": "--device-budget", "rail": "--rail"}
-    return {name: one_each(pool[name], names or ["CPU"], where) for name, where in options.items()}
-
-
-def _speeds(facts: Model, subjects: Subjects, is_fresh: bool) -> tuple[Speeds, list[str]]:
-    """Measured or recalled; none for a dense model, which needs none."""
+def _speeds(subjects: Subjects, is_fresh: bool) -> tuple[Speeds, list[str]]:
     from slotpool.cli.probe import measure
     from slotpool.probe import Effort
-    from slotpool.speeds import Speeds
 
-    return measure(subjects, Effort(), is_fresh=is_fresh) if facts.experts else (Speeds(""), [])
-
-
-def _backends() -> list[str]:
-    """The backend from outside that programs of this user load, other than our own core: its devices are there for llama.cpp as well."""
-    from slotpool import native
-
-    path = os.environ.get("GGML_BACKEND_PATH", "")
-    return [path] if path and Path(path).name != native.CORE_PATH.name else []
+    return measure(subjects, Effort(), is_fresh=is_fresh)
 
 
 def _read(path: Path) -> Model:
@@ -171,7 +140,7 @@ def _names(asked: Sequence[str] | None, ram_budget: object) -> list[str]:
     from slotpool import engine
 
     known = engine.offload_devices()
-    if ram_budget is not None or asked == ["CPU"]:
+    if asked == ["CPU"] or (ram_budget is not None and asked is None):  # two tiers are for those who name a device
         return []
     for name in asked or ():
         if name not in known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -44,6 +45,16 @@ def pool_options(default_slots: Slots | None, default_in_words: str = "") -> Cal
             callback=lambda _ctx, _param, value: None if value is None else parse_slots(value),
             help=help_of_slots + (f"  [default: {default_in_words}]" if default_in_words else ""),
         )
+        per_layer = click.option(
+            "--slots-per-layer",
+            metavar="LAYERS=SLOTS[,...]",
+            help="Slots of some layers, before all others: 0-3=off,4-20=32,21=all.",
+        )
+        per_role = click.option(
+            "--slots-per-role",
+            metavar="ROLE=SLOTS[,...]",
+            help="Slots of tensors of some roles (slotpool inspect shows them): down=32,gate=16.",
+        )
         policy = click.option("--policy", type=str, default="default", show_default=True, help=f"Who is evicted: {', '.join(POLICIES)}.")
         ram_budget = click.option(
             "--ram-budget",
@@ -82,12 +93,37 @@ def pool_options(default_slots: Slots | None, default_in_words: str = "") -> Cal
             help="Add the devices of RPC servers.",
         )
         require = click.option("--require-pool", is_flag=True, help="Fail (exit code 1) when nothing is pooled.")
-        return slots(miss(prefill(policy(device(device_budget(rpc(ram_budget(rail(exact(require(command)))))))))))
+        return slots(per_layer(per_role(miss(prefill(policy(device(device_budget(rpc(ram_budget(rail(exact(require(command)))))))))))))
 
     return add
 
 
-NAMES = ("slots", "miss", "prefill", "policy", "device", "device_budget", "rpc", "ram_budget", "rail", "exact", "require_pool")
+def plan_option(command: _Command) -> _Command:
+    """The plan file, for verbs that run under one; given to them as `plan_file`."""
+    return click.option(
+        "--plan",
+        "plan_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A plan that slotpool plan -o wrote.",
+    )(command)
+
+
+NAMES = (
+    "slots",
+    "slots_per_layer",
+    "slots_per_role",
+    "miss",
+    "prefill",
+    "policy",
+    "device",
+    "device_budget",
+    "rpc",
+    "ram_budget",
+    "rail",
+    "exact",
+    "require_pool",
+)
 """The options by the names of `slotpool.load`'s keywords."""
 
 

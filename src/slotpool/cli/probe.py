@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,11 @@ from slotpool.cli.output import json_option, print_json, print_line, print_note,
 from slotpool.cli.progress import bar
 from slotpool.errors import SlotpoolError, printable, unknown
 from slotpool.sizes import format_bytes
-from slotpool.speeds import Speed, Speeds
+from slotpool.speeds import Speeds
 
 if TYPE_CHECKING:
-    from slotpool.probe import Cliff, Effort, Subjects
+    from slotpool.cliff import Cliff
+    from slotpool.probe import Effort, Subjects
 
 _DEMO = Path(__file__).parents[1] / "data" / "demo.gguf"
 
@@ -66,32 +68,14 @@ def command(
 
 def measure(subjects: Subjects, effort: Effort, *, is_fresh: bool = False, is_shown: bool = True) -> tuple[Speeds, list[str]]:
     """The speeds of `subjects`, from the cache where they are there, measured and kept where not, and what the user must know."""
-    from slotpool import engine, speeds
-    from slotpool.native.probe import Probe
-    from slotpool.probe import measured, tasks_of
-    from slotpool.probe.subjects import identity
+    from slotpool.probe import known_speeds
 
-    kept, why = speeds.recall(identity())
-    notes = [why] if why else []
-    tasks = tasks_of(subjects, Probe(engine.function_address("ggml_backend_load")))
-    missing = [task for task in tasks if is_fresh or not kept.find(task.subject, task.what, task.of)]
-    with bar(len(missing), is_shown=is_shown) as step:
-        found, failed = measured(missing, effort, lambda index, task: step(index, f"{task.subject}: {task.what}"))
-    notes += [f"not measured: {line}" for line in failed]
-    if found:
-        kept = kept.added(found)
-        unkept = speeds.keep(kept)
-        notes += [unkept] if unkept else []
-    here = [one for task in tasks if (one := kept.find(task.subject, task.what, task.of))]
-    return Speeds(kept.identity, tuple(here)), notes + busy(here)
+    @contextmanager
+    def shown(n_tasks: int) -> Iterator[Any]:
+        with bar(n_tasks, is_shown=is_shown) as step:
+            yield lambda index, task: step(index, f"{task.subject}: {task.what}")
 
-
-def busy(speeds: Sequence[Speed]) -> list[str]:
-    """A line where the machine was busy with something else when some of them were measured."""
-    worst = max((speed.load for speed in speeds if speed.is_busy), default=0.0)
-    if not worst:
-        return []
-    return [f"the machine was busy when this was measured (load {worst:.1f} per core): speeds may be too low; try again with --fresh"]
+    return known_speeds(subjects, effort, is_fresh=is_fresh, progress=shown)
 
 
 def _subjects(model: Path | None, threads: int | None, devices: Sequence[str] | None) -> Subjects:
@@ -112,8 +96,8 @@ def _subjects(model: Path | None, threads: int | None, devices: Sequence[str] | 
 
 def _cliff(device: str) -> Cliff:
     from slotpool import engine
+    from slotpool.cliff import find_cliff
     from slotpool.native.probe import Probe
-    from slotpool.probe import find_cliff
 
     def say(step: Any) -> None:
         print_note(f"{device}: {format_bytes(step.taken)} taken, {format_bytes(step.free)} free, {step.tokens_per_second:.1f} tokens/s")

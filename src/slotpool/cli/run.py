@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from slotpool.cli.output import json_option, print_json, print_note
-from slotpool.cli.pool_options import pool_options, taken
+from slotpool.cli.pool_options import plan_option, pool_options, taken
 from slotpool.errors import REFUSED, SlotpoolError, printable
 from slotpool.model import Model, read
 from slotpool.pool_stats import Stats
@@ -57,6 +57,7 @@ class Request:
 @click.option("--repack/--no-repack", default=True, help="Let the engine repack experts that are not pooled.  [default: repack]")
 @click.option("--trace", type=click.Path(path_type=Path), help="A new file for the routing of every pooled event.")
 @pool_options("auto")
+@plan_option
 @json_option
 def command(prompt: str | None, prompt_file: Path | None, as_json: bool, **options: Any) -> None:
     """Generate text from MODEL with the pool on.
@@ -66,7 +67,7 @@ def command(prompt: str | None, prompt_file: Path | None, as_json: bool, **optio
     """
     if not math.isfinite(options["temperature"]):
         raise SlotpoolError(f"expected a finite temperature, found {options['temperature']}", where="--temperature")
-    request = Request(prompt=_prompt(prompt, prompt_file), pool=taken(options), **options)
+    request = Request(prompt=_prompt(prompt, prompt_file), pool=taken(options) | {"plan_file": options.pop("plan_file")}, **options)
     document = run(request, stream=not as_json)
     if as_json:
         print_json(document)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slotpool.exec.program_options import Option, value
-from slotpool.plan import Plan, PlannedDevice
+from slotpool.plan import DYNAMIC, Group, Plan, PlannedDevice
 
 VARIABLE = "LLAMA_ARG_FIT_TARGET"
 _TARGET = Option(("-fitt", "--fit-target"), VARIABLE)
@@ -40,11 +40,15 @@ def has_own_target(arguments: Sequence[str], environment: Mapping[str, str]) -> 
 def reserved(made: Plan, device: PlannedDevice) -> int:
     """Bytes for slots on `device`: its budget, or the fewest slots that were asked for, of all layers that may live there."""
     slots = device.slots if device.budget is not None else device.fewest_slots
-    wanted = sorted((min(slots, group.n_expert) * group.slab_bytes for group in made.groups), reverse=True)
+    wanted = sorted((_slots(group, slots) * group.slab_bytes for group in made.groups), reverse=True)
     n_devices = sum(one.slots > 0 for one in made.devices)
     share = sum(wanted[: -(-len(wanted) // n_devices)]) if slots else 0  # layers are dealt evenly, as far as anybody can know
     share += made.staging_bytes if share else 0
     return share if device.budget is None else min(share, device.budget)
+
+
+def _slots(group: Group, slots: int) -> int:
+    return min(slots, group.n_expert) if group.claim == DYNAMIC else group.slots
 
 
 def _mib(n_bytes: int) -> int:

@@ -137,6 +137,11 @@ class Model:
         """The expert tensors by layer, in the order of the layers; a layer without experts has no entry."""
         return by_layer(self.experts)
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles of its expert tensors, in the order in which they are first met."""
+        return tuple(dict.fromkeys(tensor.role for tensor in self.experts))
+
     @cached_property
     def _files(self) -> dict[int, GgufFile]:
         return {file.shard: file for file in self.files}

@@ -4,13 +4,18 @@ Decides nothing about speed: it takes a number of slots, or bytes, and writes do
 that the core reads (its format is stated in `core/plan/plan.h`), `read_plan` reads it back, `explained` says it to a person.
 """
 
+from slotpool.plan.asked import PerLayer, PerRole
+from slotpool.plan.bind import bind
 from slotpool.plan.explain import explained, tensor_states
 from slotpool.plan.facts import (
     DECAY,
+    DYNAMIC,
+    EXPLICIT,
     MISSES,
     PASSES,
     POLICIES,
     PREFILL,
+    WHOLE,
     Group,
     Off,
     OnePerDevice,
@@ -30,13 +35,18 @@ from slotpool.plan.text import to_text
 
 __all__ = [
     "DECAY",
+    "DYNAMIC",
+    "EXPLICIT",
     "MISSES",
     "PASSES",
     "POLICIES",
     "PREFILL",
+    "WHOLE",
     "Group",
     "Off",
     "OnePerDevice",
+    "PerLayer",
+    "PerRole",
     "Pin",
     "Plan",
     "PlanFile",
@@ -46,6 +56,7 @@ __all__ = [
     "RamBudget",
     "Slots",
     "all_off",
+    "bind",
     "explained",
     "from_text",
     "make",

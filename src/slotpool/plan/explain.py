@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from slotpool.plan.facts import Group, Plan
+from slotpool.plan.facts import EXPLICIT, Group, Plan
 from slotpool.plan.reader import PlanFile
 
 
@@ -43,7 +43,8 @@ def tensor_states(made: Plan) -> list[dict[str, Any]]:
 
 def _tensor(name: str, group: Group) -> dict[str, Any]:
     if not group.slots:
-        return {"name": name, "device": group.device, "slots": 0, "state": "off", "reason": "off: budget"}
+        why = "off: 0 slots asked for" if group.claim == EXPLICIT else "off: budget"
+        return {"name": name, "device": group.device, "slots": 0, "state": "off", "reason": why}
     reason = f"pooled {group.slots}/{group.n_expert}"
     return {"name": name, "device": group.device, "slots": group.slots, "state": "pooled", "reason": reason}
 
@@ -55,6 +56,7 @@ def _group(group: Group) -> dict[str, Any]:
         "device": group.device,
         "slots": group.slots,
         "n_expert": group.n_expert,
+        "claim": group.claim,
         "roles": [tensor.role for tensor in group.tensors],
         "slab_bytes": group.slab_bytes,
         "slot_bytes": group.slots * group.slab_bytes,

@@ -27,6 +27,9 @@ PREFILL = ("bypass", "stream", "auto")
 """Ubatches that do not fit the slots of a device, with experts in host memory: left to llama.cpp, passed through the device beside the
 pool, or passed where that is the cheaper of the two."""
 
+WHOLE, EXPLICIT, DYNAMIC = "whole", "explicit", "dynamic"
+"""Whose slots come first when not all fit: tensors that are wholly in slots, then numbers that a user gave, then the others."""
+
 Slots: TypeAlias = int | str
 """A number of slots per expert tensor, `all`, or `auto`; 0 is off."""
 RamBudget: TypeAlias = int | str | None
@@ -37,7 +40,7 @@ OnePerDevice: TypeAlias = int | Sequence[int] | None
 
 @dataclass(frozen=True)
 class Group:
-    """The expert tensors of one layer that share a routing, and so one slot table of `slots` slots.
+    """Expert tensors of one layer that share a routing and one slot table of `slots` slots; a layer may have several with one `pass_`.
 
     `biases` are names of tensors that go with them to a device: one row an expert, added by expert (gpt-oss). `warm` is what the slots
     begin with, the hottest first: an expert, and how many of a million events are expected to ask for it.
@@ -51,6 +54,7 @@ class Group:
     tensors: tuple[ExpertTensor, ...]
     biases: tuple[str, ...] = ()
     warm: tuple[tuple[int, int], ...] = ()
+    claim: str = DYNAMIC
 
     @property
     def slab_bytes(self) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from slotpool import policies
 from slotpool.errors import SlotpoolError, quoted, unknown
 from slotpool.model import Model
+from slotpool.plan.asked import Asked, PerLayer, PerRole, applied, asked_of
 from slotpool.plan.devices import on_devices
 from slotpool.plan.disk import behind_devices, fits, on_disk, planned_files
 from slotpool.plan.facts import MISSES, POLICIES, PREFILL, Off, OnePerDevice, Plan, RamBudget, Slots
@@ -35,8 +36,13 @@ def make(
     ram_budget: RamBudget = None,
     rail: OnePerDevice = None,
     available: int | None = None,
+    slots_per_layer: PerLayer = None,
+    slots_per_role: PerRole = None,
 ) -> Plan:
     """The plan that gives every expert tensor of `model` the same number of slots, at most as many as it has experts.
+
+    `slots_per_layer` and `slots_per_role` say otherwise for some: they come before the others when not all fit, tensors that are wholly in
+    slots first. A layer's own number comes before its roles'; tensors of a layer with different numbers have slot tables of their own.
 
     With `devices` (ggml's names, not the CPU) slots are there and experts in host memory; `slots`, `device_budget` and `rail` are one
     value, or one for each device. With one device all layers have their slots on it; with several each layer on its own. `auto` is as
@@ -62,9 +68,21 @@ def make(
         return Plan(policy=name)
     drafting = [tensor for tensor in model.experts if tensor.layer in model.drafting_layers]
     trunk = replace(model, experts=tuple(tensor for tensor in model.experts if tensor.layer not in model.drafting_layers))
-    made = _of_trunk(trunk, slots, name, poison, devices, device_budget, misses, exact, ram_budget, rail, available)
+    asked = asked_of(trunk, slots_per_layer, slots_per_role)
+
+    def planned(asked_slots: Slots | Sequence[Slots]) -> Plan:
+        return _of_trunk(trunk, asked_slots, name, poison, devices, device_budget, misses, exact, ram_budget, rail, available)
+
+    made = _with_asked(planned, slots, asked, trunk) if asked else planned(slots)
     passes = prefill if made.devices and not made.files else "bypass"
     return replace(made, prefill=passes, off=made.off + tuple(Off(tensor.name, _DRAFTING) for tensor in drafting))
+
+
+def _with_asked(planned: Callable[[Slots | Sequence[Slots]], Plan], slots: Slots | Sequence[Slots], asked: Asked, model: Model) -> Plan:
+    """The plan with slots by layer and role; where there would be none otherwise, the others have none."""
+    made = planned(slots) if _has_slots(slots) else all_off(model, "", "off: 0 slots asked for")
+    off_else = "" if made.groups else made.reason
+    return applied(planned("all") if off_else else made, asked, model, off_else)
 
 
 def _of_trunk(

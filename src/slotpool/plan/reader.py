@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slotpool.errors import SlotpoolError, printable
 from slotpool.model import ExpertTensor
-from slotpool.plan.facts import MISSES, Group, Off, Pin, Plan, PlannedDevice, PlannedFile, PlannedMemory
+from slotpool.plan.facts import DYNAMIC, EXPLICIT, MISSES, WHOLE, Group, Off, Pin, Plan, PlannedDevice, PlannedFile, PlannedMemory
 
 MAX_BYTES = 16 << 20
 """Of a plan file."""
@@ -178,8 +178,9 @@ class _Reader:
         self.files.append(PlannedFile(self.path(one.rest(4)), size, mtime_ns, index))
 
     def group(self, one: _Statement) -> None:
-        self.fields(one, 6, "group layer= pass= device= slots= n_expert=")
         words = one.words
+        if len(words) not in (6, 7):
+            raise self.fail("group layer= pass= device= slots= n_expert= [claim=]", f"{len(words) - 1} fields")
         layer = self.number(words[1], "layer", 0, _MAX_COUNT)
         pass_, device = self.text(words[2], "pass"), self.text(words[3], "device")
         slots = self.number(words[4], "slots", 1 if device == "CPU" else 0, _MAX_COUNT)
@@ -189,7 +190,10 @@ class _Reader:
             raise self.fail("CPU, auto or a device that has a line of its own", f"device {_quoted(device)}")
         if slots > n_expert:
             raise self.fail("at most n_expert slots", f"{slots} slots for {n_expert} experts")
-        self.groups.append(Group(layer, pass_, device, slots, n_expert, ()))
+        claim = words[6].removeprefix("claim=") if len(words) == 7 else DYNAMIC
+        if len(words) == 7 and words[6] not in (f"claim={WHOLE}", f"claim={EXPLICIT}"):
+            raise self.fail("claim=whole or claim=explicit", _quoted(words[6]))
+        self.groups.append(Group(layer, pass_, device, slots, n_expert, (), claim=claim))
         self.tensors.append([])
         self.biases.append([])
 

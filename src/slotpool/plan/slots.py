@@ -23,32 +23,32 @@ def all_off(model: Model, policy: str, reason: str, warnings: tuple[str, ...] = 
     return Plan(off=tuple(Off(tensor.name, reason) for tensor in model.experts), policy=policy, warnings=warnings)
 
 
-def wanted_slots(slots: Slots) -> int:
+def wanted_slots(slots: Slots, where: str = "--slots") -> int:
     """`slots` as a number: 0 for `auto`, more than any tensor has experts for `all`. SlotpoolError for what is no slots."""
     if isinstance(slots, bool) or not isinstance(slots, int | str):
-        raise _bad_slots(repr(slots))
+        raise _bad_slots(repr(slots), where)
     if slots in ("auto", 0):
         return 0
     if slots == "all":
         return 1 << 30
     if isinstance(slots, str):
-        raise _bad_slots(f'"{slots}"')
+        raise _bad_slots(f'"{slots}"', where)
     if slots < 0:
-        raise _bad_slots(str(slots))
+        raise _bad_slots(str(slots), where)
     return slots
 
 
-def _bad_slots(found: str) -> SlotpoolError:
-    return SlotpoolError(f"expected slots as a number, all, auto or 0, found {found}", where="--slots")
+def _bad_slots(found: str, where: str) -> SlotpoolError:
+    return SlotpoolError(f"expected slots as a number, all, auto or 0, found {found}", where=where)
 
 
-def check_slots(model: Model, wanted: int) -> None:
+def check_slots(model: Model, wanted: int, where: str = "--slots") -> None:
     """SlotpoolError for fewer slots than one token uses."""
     if wanted < model.n_expert_used:
         raise SlotpoolError(
             f"expected at least {model.n_expert_used} slots, which one token uses, found {wanted}",
-            where="--slots",
-            do=f"Try --slots {min(2 * model.n_expert_used, model.n_expert)}, or 0 for none.",
+            where=where,
+            do=f"Try {'--slots ' if where == '--slots' else ''}{min(2 * model.n_expert_used, model.n_expert)}, or 0 for none.",
         )
 
 

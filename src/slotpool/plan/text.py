@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from slotpool.errors import SlotpoolError, printable
-from slotpool.plan.facts import Plan
+from slotpool.plan.facts import DYNAMIC, Plan
 
 
 def to_text(plan: Plan, *, report: str = "") -> str:
@@ -29,11 +29,13 @@ def to_text(plan: Plan, *, report: str = "") -> str:
         lines.append(f"memory budget={_auto(plan.memory.budget)} rail={_auto(plan.memory.rail)} reserve={plan.memory.reserve}")
     for index, file in enumerate(plan.files):
         lines.append(f"file {index} size={file.size} mtime={file.mtime_ns} path={_path(file.path)}")
-    place = {file.shard: index for index, file in enumerate(plan.files)}
+    numbers = {file.shard: index for index, file in enumerate(plan.files)}
     for group in plan.groups:
-        lines.append(f"group layer={group.layer} pass={group.pass_} device={group.device} slots={group.slots} n_expert={group.n_expert}")
+        claim = "" if group.claim == DYNAMIC else f" claim={group.claim}"
+        place = f"layer={group.layer} pass={group.pass_} device={group.device}"
+        lines.append(f"group {place} slots={group.slots} n_expert={group.n_expert}{claim}")
         for tensor in group.tensors:
-            where = f" file={place[tensor.shard]} offset={tensor.offset}" if plan.files else ""
+            where = f" file={numbers[tensor.shard]} offset={tensor.offset}" if plan.files else ""
             lines.append(f"tensor {_word(tensor.name)} role={tensor.role} slab={tensor.slab_bytes}{where}")
         lines.extend(f"bias {_word(name)}" for name in group.biases)
         if group.warm:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from slotpool.plan import tensor_states
-from slotpool.planning.decide import Decision
+from slotpool.planning.decision import Decision
 from slotpool.predict import Predicted, Terms
 
 
@@ -21,6 +21,7 @@ def document(decision: Decision) -> dict[str, Any]:
         "predicted": _predicted(outlook.predicted),
         "plain": _predicted(outlook.plain),
         "break_even_hit_rate": outlook.break_even_hit_rate,
+        "ram_slots": list(decision.ram_slots),
         "warnings": [*decision.made.warnings, *decision.notes],
     }
 

@@ -10,8 +10,8 @@ from slotpool.engine import Device
 from slotpool.errors import SlotpoolError
 from slotpool.model import Model
 from slotpool.model.tensor_types import TENSOR_TYPES
-from slotpool.plan import Group, RamBudget, Slots
-from slotpool.predict import Curve, Rates, assumed, recorded
+from slotpool.plan import Group, PerLayer, PerRole, RamBudget, Slots
+from slotpool.predict import AUTO, CPU, Curve, Event, Rates, admits_all, assumed, recorded
 from slotpool.probe.subjects import plain_weights
 from slotpool.reserve import HOST, Reservation
 from slotpool.speeds import Speeds
@@ -39,6 +39,8 @@ class Given:
     speeds: Speeds
     available: int
     slots: Sequence[Slots]
+    slots_per_layer: PerLayer = None
+    slots_per_role: PerRole = None
     device_budget: Sequence[int | None] = (None,)
     rail: Sequence[int | None] = (None,)
     ram_budget: RamBudget = None
@@ -50,8 +52,9 @@ class Given:
     prefill: str = "bypass"
     disk: str = ""
 
-    def curve(self, group: Group, policy: str = "") -> Curve:
-        """Hit rate against slots of a group: of the trace, or assumed. `policy` empty is the plan's."""
+    def curve(self, group: Group, policy: str = "", *, way: str = CPU, device: str = "") -> Curve:
+        """Hit rate against slots of a group: of the trace, or assumed. `policy` empty is the plan's; misses are served in the `way`, on
+        `device`, and where all of them are copied no policy can refuse them."""
         if self.trace is None:
             return assumed(group.n_expert)
         try:
@@ -67,7 +70,9 @@ class Given:
                 where="--trace",
                 do="Record this model.",
             )
-        return recorded(self.trace, found, policy or self.policy)
+        event = Event(min(self.model.n_expert_used, group.n_expert), group.slab_bytes)
+        every = way not in (CPU, AUTO) or (way == AUTO and admits_all(event, self.rates(device), way))
+        return recorded(self.trace, found, policy or self.policy, admission="all" if every else "wanted")
 
     def rates(self, device: str) -> Rates:
         """Of slots on `device`, or in RAM over the disk (`HOST`). SlotpoolError for what was not measured."""

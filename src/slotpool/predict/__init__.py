@@ -3,9 +3,9 @@
 Arithmetic alone: asks no engine and no device, and measures nothing.
 """
 
-from slotpool.predict.cost import AUTO, COPY, CPU, FAULTING, FROM_DISK, Event, Rates, event_seconds, mean_seconds
+from slotpool.predict.cost import AUTO, COPY, CPU, FAULTING, FROM_DISK, Event, Rates, admits_all, event_seconds, mean_seconds
 from slotpool.predict.hits import ASSUMED, Curve, assumed, flat, recorded
-from slotpool.predict.outlook import GAIN, Layer, Outlook, Predicted, judge
+from slotpool.predict.outlook import GAIN, Layer, Outlook, Predicted, Tiers, judge
 from slotpool.predict.share import KNEE, Want, share_out
 from slotpool.predict.terms import Terms, budget_of
 
@@ -25,7 +25,9 @@ __all__ = [
     "Predicted",
     "Rates",
     "Terms",
+    "Tiers",
     "Want",
+    "admits_all",
     "assumed",
     "budget_of",
     "event_seconds",

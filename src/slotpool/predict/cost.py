@@ -71,9 +71,24 @@ def _auto(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
 
 
 def _split(n_hits: int, n_misses: int, n_copied: int, slab: int, rates: Rates) -> float:
+    """As the core counts it (`core/dispatch/miss_costs.h`): what the device computes comes after the copies, the CPU works beside these."""
     n_left = n_misses - n_copied
+    if not n_left:
+        return _copy(n_hits, n_copied, slab, rates)
+    if not n_copied:
+        return _cpu(n_hits, n_left, slab, rates)
     beside = rates.cpu_beside or rates.cpu
-    return max(_copy(n_hits, n_copied, slab, rates), n_left * slab / beside) + (rates.turn if n_left else 0.0)
+    return (n_hits + n_copied) * slab / rates.device + max(n_copied * slab / rates.link, n_left * slab / beside) + rates.turn
+
+
+def admits_all(event: Event, rates: Rates, way: str) -> bool:
+    """Whether misses get a slot before use, so that no policy can refuse it: all that are read from a disk or copied; of `auto`, whether
+    most are copied, over events with one miss to nothing but misses."""
+    if way != AUTO:
+        return way != CPU
+    k, slab = event.n_used, event.slab_bytes
+    copied = [min(range(m + 1), key=lambda n: (_split(k - m, m, n, slab, rates), -n)) for m in range(1, k + 1)]
+    return 2 * sum(copied) > sum(range(1, k + 1))
 
 
 def _disk(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
@@ -83,6 +98,23 @@ def _disk(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
 
 def _faults(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
     return (n_hits + n_misses) * slab / rates.cpu + n_misses * slab / rates.faults
+
+
+def tiered_seconds(event: Event, hit_rate: float, from_disk: float, rates: Rates, way: str) -> float:
+    """The mean over events where misses of the device's slots come from RAM, and with the chance `from_disk` from the disk: read behind
+    what else goes on, and all but the last part of a miss computed while the rest is read."""
+    k, slab = event.n_used, event.slab_bytes
+    total = 0.0
+    for m in range(k + 1):
+        seconds = event_seconds(event, m, rates, way)
+        for n_read in range(m + 1):
+            chance = _chance(k, m, 1.0 - hit_rate) * _chance(m, n_read, from_disk)
+            total += chance * (max(seconds, n_read * slab / rates.disk) + _LATE_SHARE * n_read * slab / rates.cpu)
+    return total
+
+
+def _chance(n: int, m: int, p: float) -> float:
+    return comb(n, m) * p**m * (1.0 - p) ** (n - m)
 
 
 _WAYS = {CPU: _cpu, COPY: _copy, AUTO: _auto, FROM_DISK: _disk, FAULTING: _faults}

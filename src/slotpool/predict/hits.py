@@ -33,8 +33,9 @@ def flat(n_expert: int) -> Curve:
     return lambda slots: min(slots, n_expert) / n_expert
 
 
-def recorded(trace: Trace, group: Group, policy: str) -> Curve:
+def recorded(trace: Trace, group: Group, policy: str, *, admission: str = "wanted") -> Curve:
     """What generation finds in a pool of so many slots on the group's events, the prompts of the trace replayed too, from empty slots.
+    `admission` says whether the policy may refuse a miss (`simulate.ADMISSIONS`).
 
     The seam to the simulator. Of a long trace the last MOST_EVENTS. 0 where there is no generation that fits.
     """
@@ -46,7 +47,7 @@ def recorded(trace: Trace, group: Group, policy: str) -> Curve:
         if slots < group.n_expert_used:
             return 0.0
         try:
-            found = simulate(alone, [policy], [Slots(count=slots)], Settings(phase="generation"))
+            found = simulate(alone, [policy], [Slots(count=slots)], Settings(phase="generation", admission=admission))
         except SlotpoolError:
             return 0.0
         return found.rows[0].hit_rate

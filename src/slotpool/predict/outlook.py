@@ -8,21 +8,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slotpool.predict.cost import FAULTING, Event, Rates, mean_seconds
+from slotpool.predict.cost import FAULTING, Event, Rates, mean_seconds, tiered_seconds
 
 GAIN = 1.03
 """A pool that is not predicted to be so much faster than plain is a no-go: predictions are not better than that."""
 
 
 @dataclass(frozen=True)
+class Tiers:
+    """Of a layer with slots in RAM behind those of its device: the chance that a miss is read from the disk, and the share of all layers
+    that plain llama.cpp has on the device in the same bytes."""
+
+    from_disk: float
+    placed: float
+
+
+@dataclass(frozen=True)
 class Layer:
-    """A group of expert tensors with what its pool finds. `plain_hit_rate` is plain llama.cpp's share of what needs no transfer."""
+    """A group of expert tensors with what its pool finds. `plain_hit_rate` is plain llama.cpp's share of what needs no transfer; with
+    `tiers` that of the layers that it has not on the device."""
 
     event: Event
     rates: Rates
     slots: int
     hit_rate: float
     plain_hit_rate: float
+    tiers: Tiers | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class Outlook:
 def judge(layers: Sequence[Layer], other_seconds: float, way: str, plain_way: str) -> Outlook:
     """The outlook of a pool that serves misses in the `way`, beside plain llama.cpp in `plain_way`: CPU (whole layers' experts are on the
     device, the others on the CPU) or FAULTING. `other_seconds` is a token without its experts."""
-    pooled = [mean_seconds(one.event, one.hit_rate, one.rates, way) if one.slots else _plain(one, 0.0, plain_way) for one in layers]
+    pooled = [_pooled(one, way) if one.slots else _plain(one, 0.0, plain_way) for one in layers]
     plain = [_plain(one, one.plain_hit_rate, plain_way) for one in layers]
     predicted = Predicted(_mean([one.hit_rate if one.slots else 0.0 for one in layers], layers), 1.0 / (other_seconds + sum(pooled)))
     against = Predicted(_mean([one.plain_hit_rate for one in layers], layers), 1.0 / (other_seconds + sum(plain)))
@@ -65,10 +76,18 @@ def judge(layers: Sequence[Layer], other_seconds: float, way: str, plain_way: st
     return Outlook(verdict, reason, predicted, against, even)
 
 
+def _pooled(layer: Layer, way: str) -> float:
+    if layer.tiers:
+        return tiered_seconds(layer.event, layer.hit_rate, layer.tiers.from_disk, layer.rates, way)
+    return mean_seconds(layer.event, layer.hit_rate, layer.rates, way)
+
+
 def _plain(layer: Layer, hit_rate: float, way: str) -> float:
     """Plain llama.cpp has a whole layer on the device or none of it: its times add up, they do not overlap."""
     if way == FAULTING:
-        return mean_seconds(layer.event, hit_rate, layer.rates, way)
+        faulting = mean_seconds(layer.event, hit_rate, layer.rates, way)
+        placed = layer.tiers.placed if layer.tiers else 0.0
+        return placed * layer.event.n_used * layer.event.slab_bytes / layer.rates.device + (1.0 - placed) * (faulting + layer.rates.turn)
     k, slab, rates = layer.event.n_used, layer.event.slab_bytes, layer.rates
     return hit_rate * k * slab / rates.device + (1.0 - hit_rate) * (k * slab / rates.cpu + rates.turn)
 

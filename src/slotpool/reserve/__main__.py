@@ -17,9 +17,8 @@ import llama_cpp
 
 from slotpool import engine, native
 from slotpool.errors import SlotpoolError
-from slotpool.reserve.facts import FLASH, HOST, KV_TYPES, Wanted
+from slotpool.reserve.facts import FLASH, KV_TYPES, Wanted
 
-_EXPERTS = rb"\.ffn_(gate|up|down|gate_up)_(ch|)exps"
 _BREAKDOWN = "_Z26llama_get_memory_breakdownPK13llama_context"
 _COMPUTE = re.compile(r"compute buffer size = +([0-9.]+) MiB")
 _GRAPH = re.compile(r"nodes = (?:\d+ / )?(\d+), splits = (?:\d+ / )?(\d+)")
@@ -65,12 +64,12 @@ def _context(path: bytes, wanted: Wanted) -> int:
     params = llama_cpp.llama_model_default_params()
     params.no_alloc, params.load_mode = True, llama_cpp.LLAMA_LOAD_MODE_NONE
     params.n_gpu_layers = wanted.n_gpu_layers
-    overrides = (_Override * 2)(_Override(_EXPERTS, _host_type()), _Override(None, None))
-    params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p) if wanted.experts_on_host else None
     if wanted.tensor_split:
         shares = (ctypes.c_float * llama_cpp.llama_max_devices())(*wanted.tensor_split)
         params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
-    model = llama_cpp.llama_model_load_from_file(path, params)
+    with engine.experts_in_host_memory() as overrides:
+        params.tensor_buft_overrides = overrides if wanted.experts_on_host else None
+        model = llama_cpp.llama_model_load_from_file(path, params)
     context = llama_cpp.llama_init_from_model(model, _context_params(wanted)) if model else None
     if not context:
         raise SlotpoolError(_reason())
@@ -83,17 +82,6 @@ def _context_params(wanted: Wanted) -> Any:
     params.type_k = params.type_v = KV_TYPES[wanted.kv_type]
     params.flash_attn_type = FLASH[wanted.flash]
     return params
-
-
-class _Override(ctypes.Structure):
-    """A pattern of tensor names and the buffer type of what it matches; the last has none."""
-
-    _fields_ = (("pattern", ctypes.c_char_p), ("type", ctypes.c_void_p))
-
-
-def _host_type() -> int:
-    cpu = _ggml("ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)(HOST.encode())
-    return int(_ggml("ggml_backend_dev_buffer_type", ctypes.c_void_p, ctypes.c_void_p)(cpu))
 
 
 def _ggml(name: str, result: Any, *arguments: Any) -> Any:
