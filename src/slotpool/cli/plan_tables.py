@@ -12,6 +12,11 @@ from typing import Any
 from slotpool.cli.output import print_line, print_pairs, print_table
 from slotpool.sizes import format_bytes
 
+_PREFILL = {
+    "bypass": "llama.cpp's own path",
+    "stream": "pass through the device",
+    "auto": "the cheaper of llama.cpp's path and through the device",
+}
 _TERMS = ("free", "weights", "kv", "compute", "reserved", "rail", "budget")
 
 
@@ -54,6 +59,7 @@ def _settings(found: dict[str, Any]) -> list[tuple[str, str]]:
     pairs = [
         ("policy", found["policy"] + (f", counts kept {found['decay']:g} an event" if found["policy"] != "lru" else "")),
         ("misses", f"{found['misses']}, {'complete before the next event' if found['settled'] else 'copies for later in the background'}"),
+        ("prompts that do not fit", _PREFILL[found["prefill"]]),
         ("contexts", "every context has a pool" if found["contexts"] == "all" else "the first context that computes has the pool"),
     ]
     memory = found["memory"]

@@ -21,6 +21,7 @@ def explained(found: PlanFile) -> dict[str, Any]:
         "decay": made.decay,
         "misses": made.misses,
         "settled": made.is_settled,
+        "prefill": made.prefill,
         "contexts": made.contexts,
         "poison": made.poison,
         "report": found.report,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slotpool.errors import SlotpoolError, printable
 from slotpool.model import ExpertTensor
-from slotpool.plan.facts import DYNAMIC, EXPLICIT, MISSES, WHOLE, Group, Off, Pin, Plan, PlannedDevice, PlannedFile, PlannedMemory
+from slotpool.plan.facts import DYNAMIC, EXPLICIT, MISSES, PREFILL, WHOLE, Group, Off, Pin, Plan, PlannedDevice, PlannedFile, PlannedMemory
 
 MAX_BYTES = 16 << 20
 """Of a plan file."""
@@ -141,6 +141,11 @@ class _Reader:
         if len(words) not in (2, 3) or words[1] not in MISSES or (len(words) == 3 and not has_way):
             raise self.fail("misses copy|cpu|auto|frozen [background|settled]", _quoted(one.line))
         self.plan = replace(self.plan, misses=words[1], is_settled=words[2:] == ["settled"])
+
+    def prefill(self, one: _Statement) -> None:
+        if len(one.words) != 2 or one.words[1] not in PREFILL:
+            raise self.fail("prefill bypass|stream|auto", _quoted(one.line))
+        self.plan = replace(self.plan, prefill=one.words[1])
 
     def device(self, one: _Statement) -> None:
         self.fields(one, 5, "device NAME slots= budget= rail=")
@@ -327,6 +332,7 @@ _STATEMENTS: dict[str, Callable[[_Reader, _Statement], None]] = {
     "policy": _Reader.policy,
     "poison": _Reader.poison,
     "misses": _Reader.misses,
+    "prefill": _Reader.prefill,
     "contexts": _Reader.contexts,
     "device": _Reader.device,
     "memory": _Reader.memory,

@@ -46,7 +46,7 @@ def _fits_ram(given: Given) -> bool:
 
 def _behind(given: Given, own: list[int]) -> Decision:
     """Two tiers, since the experts do not fit host memory."""
-    found = two_tiers(replace(given, ram_budget="auto"), own)
+    found = two_tiers(replace(given, ram_budget="auto", prefill="bypass"), own)
     what = f"{format_bytes(_on_host(given))} do not fit the {format_bytes(given.available)} of host memory: experts stay on disk"
     return replace(found, notes=(what, *found.notes))
 
