@@ -20,6 +20,7 @@ class Entry:
 ALL = (
     Entry("bookkeeping", 10, "the pool's own work, without a model"),
     Entry("prompt_bypass", 60, "prompts beside a pool"),
+    Entry("drift", 120, "the bundled model's logits beside plain llama.cpp's"),
     Entry("decode_resident", 210, "every expert in a slot"),
     Entry("simulate", 210, "hit rates and the simulator's speed; needs the recorded routing"),
     Entry("rpc_wire", 150, "bytes to an RPC server"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from slotpool.report.facts import Sheet, Table
 from slotpool.report.losses import losses
@@ -20,7 +20,6 @@ verdict of six rounds or more is *better* or *worse* where the 95 % interval of 
 difference shown*; fewer rounds are too few for an interval, and it says only what all of them agree on. Shared virtual machines
 scatter: the load beside a record is that of everybody on the machine.
 """
-_VERBS = frozenset({"bench", "drift", "soak"})
 
 
 def page(sheets: Sequence[Sheet], seconds: Mapping[str, int]) -> str:
@@ -29,7 +28,7 @@ def page(sheets: Sequence[Sheet], seconds: Mapping[str, int]) -> str:
     lines = [_HEAD, *_durations(seconds, shown), *_losses(shown)]
     for sheet in shown:
         lines += sheet_lines(sheet)
-    return "\n".join([*lines, *_records(shown)]).rstrip() + "\n"
+    return "\n".join([*lines, *_records(shown, seconds)]).rstrip() + "\n"
 
 
 def _durations(seconds: Mapping[str, int], shown: Sequence[Sheet]) -> list[str]:
@@ -50,14 +49,14 @@ def _losses(shown: Sequence[Sheet]) -> list[str]:
     return [*lines, *table_lines(found.table)[2:], *(f"{text(one)}.\n" for one in found.left_out)]
 
 
-def _records(shown: Sequence[Sheet]) -> list[str]:
+def _records(shown: Sequence[Sheet], names: Collection[str]) -> list[str]:
     rows = tuple(
         (
             sheet.source.kind,
             sheet.source.date,
             (sheet.source.commit or "") + (" with uncommitted changes" if sheet.source.has_changes else ""),
             ", ".join((sheet.source.machine, *sheet.source.devices)),
-            f"slotpool {sheet.source.kind}" if sheet.source.kind in _VERBS else f"python -m benchmarks {sheet.source.kind}",
+            f"python -m benchmarks {sheet.source.kind}" if sheet.source.kind in names else f"slotpool {sheet.source.kind}",
         )
         for sheet in shown
     )
