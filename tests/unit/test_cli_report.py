@@ -117,6 +117,13 @@ def test_a_wrong_option_is_an_error(options: list[str], said: str, path: Path, c
     assert said in capsys.readouterr().err
 
 
-def test_without_records_it_says_how_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_records_it_shows_those_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert main(["report"]) == 2
-    assert "RECORDS" in capsys.readouterr().err
+    assert "expected RECORDS, found none" in capsys.readouterr().err
+    (tmp_path / "slotpool").mkdir()
+    written(tmp_path / "slotpool" / "records.jsonl", decode(1.1, 1.2))
+    assert main(["report"]) == 0
+    assert "1.150x" in capsys.readouterr().out

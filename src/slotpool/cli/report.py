@@ -14,6 +14,7 @@ from slotpool.report import compare as comparing
 from slotpool.report import document, markdown, pairs, sheets
 from slotpool.report.facts import Sheet, Table
 from slotpool.report.losses import losses
+from slotpool.speeds.cache import cache_path
 from slotpool.trace.writer import already_there
 
 _MOST_NAMED = 20
@@ -21,7 +22,7 @@ _MOST_NAMED = 20
 
 
 @click.command("report")
-@click.argument("paths", type=click.Path(path_type=Path), metavar="RECORDS...", nargs=-1, required=True)
+@click.argument("paths", type=click.Path(path_type=Path), metavar="[RECORDS...]", nargs=-1)
 @click.option("--compare", "others", type=click.Path(path_type=Path), metavar="OTHER", multiple=True, help="Compare with these records.")
 @click.option(
     "--ignore", "ignored", type=OneOf("part", comparing.PARTS), multiple=True, help="With --compare: match records that differ in this."
@@ -45,19 +46,29 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show what RECORDS, files written by bench, drift, soak and the benchmarks, say.
+    """Show what RECORDS, files written by bench, drift, soak and the benchmarks, say; without any, what bench keeps in your cache.
 
     Nothing is measured, and nothing shown that is not in a record; every table has its record's date, commit and machine under it. Of
     records of one series (kind, machine, model, flags that matter) the newest counts. With --compare, RECORDS are before and OTHER after:
     figures that are in both sets, with what the samples of both allow to be said, and what is in one of them alone.
     """
     _check(page, force, as_markdown=as_markdown, as_json=as_json, has_others=bool(others), ignored=ignored)
-    before = _read(paths, kinds, salvage)
+    before = _read(paths or (_kept(),), kinds, salvage)
     if others:
         _show_comparison(comparing.compare(before, _read(others, kinds, salvage), ignored), page, as_markdown, as_json)
     else:
         shown = before if is_all else sheets.newest(before)
         _show(shown, len(before) - len(shown), page, as_markdown, as_json)
+
+
+def _kept() -> Path:
+    """Where bench adds records when it is told no other file."""
+    path = cache_path("").with_name("records.jsonl")
+    if not path.exists():
+        raise SlotpoolError(
+            "expected RECORDS, found none, and none in your cache", where="slotpool report", do="slotpool bench makes some."
+        )
+    return path
 
 
 def _check(page: Path | None, force: bool, *, as_markdown: bool, as_json: bool, has_others: bool, ignored: Sequence[str]) -> None:
