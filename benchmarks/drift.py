@@ -1,38 +1,15 @@
-"""`slotpool drift` on the bundled model, as a user runs it: every logit against plain llama.cpp's, with evictions in every step.
-
-Asserts nothing about speed; a verdict that is not `exact` is a failure.
-"""
+"""`slotpool drift` on the bundled model: every logit against plain llama.cpp's. Anything but exact is a failure."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from importlib import resources
 from typing import Any
 
-from benchmarks.record import RECORDS
+from benchmarks.verb import recorded
 
 
 def run() -> dict[str, Any]:
-    """Runs the verb, which appends the record, and returns its document. RuntimeError where the pool changed anything."""
-    model = resources.files("slotpool") / "data" / "demo.gguf"
-    command = [
-        sys.executable,
-        "-m",
-        "slotpool.cli",
-        "drift",
-        str(model),
-        "--expect",
-        "exact",
-        "--json",
-        "--record",
-        str(RECORDS / "drift.jsonl"),
-    ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"expected no drift, found exit code {done.returncode}: {done.stdout[-500:]}")
-    return dict(json.loads(done.stdout))
+    """Runs the verb, which writes the record, and returns its document."""
+    return recorded("drift", "--expect", "exact")
 
 
 def line(made: dict[str, Any]) -> str:
