@@ -32,6 +32,7 @@ ALL = (
     Entry("disk_resident", 240, "experts on disk, all in slots"),
     Entry("predicted_speed", 420, "what the plan predicts, in declared time"),
     Entry("prompt_stream", 300, "prompts through a device's pool, in declared time; needs the recorded routing"),
+    Entry("soak", 930, "a long session with the bundled model"),
     Entry("device_grid", 900, "misses on a device, in declared time"),
     Entry("disk_tier", 2040, "a model larger than memory; needs root for control groups, 8 GB of disk, the recorded routing"),
 )
