@@ -11,7 +11,7 @@ import pytest
 
 from slotpool import records
 from slotpool.errors import SlotpoolError
-from slotpool.report import markdown, sheets
+from slotpool.report import markdown, sheets, words
 from slotpool.report.facts import Sheet
 from slotpool.report.fields import Field
 from slotpool.report.kinds import KINDS
@@ -153,6 +153,30 @@ def test_what_is_no_finite_number_is_refused(value: Any) -> None:
 def test_lists_have_bounds() -> None:
     with pytest.raises(SlotpoolError, match="at most 100000 items"):
         Field([0] * 100_001, "here", "x").each()
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"), [("Q4_K", "Q4_K"), ("_x_", "\\_x\\_"), ("a|b", "a\\|b"), ("a\\b", "a\\\\b"), ("<b>", "&lt;b&gt;")]
+)
+def test_text_is_text_in_markdown(raw: str, shown: str) -> None:
+    assert markdown.text(raw) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.00001, "1e-05"),
+        (0.0123, "0.012"),
+        (1.234, "1.23"),
+        (12.34, "12.3"),
+        (123.4, "123"),
+        (2e5, "200000"),
+        (26.9e6, "26.9 million"),
+        (0, "0"),
+    ],
+)
+def test_numbers_have_about_three_digits(value: float, shown: str) -> None:
+    assert words.number(value) == shown
 
 
 def test_a_record_cannot_break_out_of_markdown() -> None:

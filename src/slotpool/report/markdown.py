@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from slotpool.errors import printable
@@ -10,6 +11,8 @@ from slotpool.report.sheets import origin
 
 LONG = 24
 """Rows beyond which a table is folded."""
+_OUTER_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""Those that could make text slanted; inside a word they cannot."""
 _ESCAPED = {"<": "&lt;", ">": "&gt;"}
 
 
@@ -45,6 +48,6 @@ def _line(cells: Sequence[str]) -> str:
 def text(value: str) -> str:
     """`value` as one line that Markdown takes as text."""
     safe = printable(value).replace("\\", "\\\\")
-    for mark in "|<>`*_[]":
+    for mark in "|<>`*[]":
         safe = safe.replace(mark, _ESCAPED.get(mark, f"\\{mark}"))
-    return safe
+    return _OUTER_UNDERSCORE.sub(r"\_", safe)

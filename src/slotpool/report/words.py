@@ -14,6 +14,8 @@ from slotpool.sizes import format_bytes
 def number(value: float) -> str:
     """About three digits."""
     size = abs(value)
+    if 1e6 <= size < 1e12:
+        return f"{value / 1e6:.1f} million"
     if size >= 100 or value == int(value):
         return f"{value:.0f}" if size < 1e15 else f"{value:.3g}"
     if size >= 0.001:
