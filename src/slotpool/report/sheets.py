@@ -17,8 +17,8 @@ from slotpool.report.fields import MOST_TEXT, Field
 from slotpool.report.kinds import KINDS, kind_of
 from slotpool.sizes import format_bytes
 
-UNIMPORTANT = frozenset({"rounds", "repeat", "minutes"})
-"""Flags that say how often something was measured, not what."""
+UNIMPORTANT = frozenset({"rounds", "minutes", "expect"})
+"""Flags that say how often something was measured, or what was hoped for, and not what."""
 
 
 def read(paths: Iterable[Path], *, shown: str = "", damaged: list[SlotpoolError] | None = None) -> list[Sheet]:
