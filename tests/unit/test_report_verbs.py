@@ -1,4 +1,4 @@
-"""Records of drift, soak and of runs on a GPU in a report: what their documents say, with parts that may be missing."""
+"""Records of drift, soak, runs on a GPU and streamed prompts in a report: what their documents say, with parts that may be missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from slotpool import records
 from slotpool.report import sheets
 from slotpool.report.facts import Sheet
-from tests.unit.report_records import record
+from tests.unit.report_records import record, spread
 
 KLD = {"mean": 0.001, "median": 0.0005, "p99": 0.01, "max": 0.02}
 ZERO = dict.fromkeys(KLD, 0.0)
@@ -131,3 +131,17 @@ def test_a_run_on_a_gpu_is_compared_with_the_better_of_plain_and_with_all_on_the
     assert found.tables[0].rows == (("Q4_K", "2", "1"),)
     assert found.tables[1].rows == (("pinned", "1000 2.5"),)
     assert found.headlines[0].value == "1 of 2"
+
+
+def test_streamed_prompts_are_compared_with_llama_cpp_s_own_path() -> None:
+    def arm(*tps: float) -> dict[str, Any]:
+        return {"speeds": {"long": spread(*tps), "chat": spread(*tps)}, "counts": {"long": {"hit_rate": 0.25}, "chat": {"hit_rate": 0.5}}}
+
+    arms = {"stock": arm(10.0), "stream": arm(14.0), "auto": arm(9.0)}
+    cell = {"ratio": 0.1, "share": 0.25, "slots": 8, "arms": arms, "hit_rate_bypass": 0.5, "hit_rate_stream": 0.6}
+    found = sheet(record("prompt_stream", {"cells": [cell]})).content
+    assert found.tables[0].rows == (("0.1", "25%", "1.400x", "0.900x", "1.400x", "0.900x", "25%", "50%", "50.0%", "60.0%"),)
+    assert [(one.arm, one.spread.median, one.verdict) for one in found.ratios[:2]] == [
+        ("stream", 1.4, "one round"),
+        ("auto", 0.9, "one round"),
+    ]
