@@ -135,6 +135,7 @@ bool ExpertStream::fetch(const std::vector<std::size_t> &indices, const HostSlab
         for (const Run &run : runs_) {
             Copy &copy = copies_.emplace_back();
             copy.index = index;
+            copy.upload.expert = &stored;
             copy.upload.to = staging_->tensor(index);
             copy.upload.offset = static_cast<std::size_t>(run.first) * stored.slab_bytes;
             copy.upload.from = slabs.slab(index, run.first);

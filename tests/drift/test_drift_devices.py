@@ -72,6 +72,15 @@ def test_a_device_that_computes_like_the_cpu_moves_nothing(model: Path, capsys: 
     assert (code, found["verdict"], found["placement"]["tokens_that_differ"]) == (0, "exact", 0)
 
 
+def test_streamed_prompts_are_the_same_with_empty_and_with_full_slots(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAOS_SIGN", "1")
+    code, found = run(capsys, model, *ON_DEVICE, "--miss", "copy", "--prefill", "stream")
+    assert found["stats"]["prompt"]["lookups"] > 0
+    assert (code, found["verdict"], found["prompts"]["same_after"]) == (0, "exact", True)
+
+
 def test_damage_on_the_device_is_the_pools_and_found(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
