@@ -141,7 +141,9 @@ def load(
         check_alone(vars(asked) | {"device": device})
         choice = planning.Choice(_from_file(facts, plan_file))
     else:
-        choice = planning.choose(facts, asked, _devices(device, slots, ram_budget), _wanted(llama_options), llama_options.get("n_threads"))
+        choice = planning.choose(
+            facts, asked, _devices(device, slots, ram_budget), lambda: _wanted(llama_options), llama_options.get("n_threads")
+        )
     made = replace(choice.made, poison=poison)
     if (require_pool or trace_path is not None) and not made.groups:
         raise _nothing_pooled(made.reason, path)

@@ -59,7 +59,7 @@ def test_it_is_for_the_planner_where_nothing_was_asked_for(
 
 def test_a_go_runs_the_planners_own_plan(moe: model.Model, asks: dict[str, Any]) -> None:
     asks["given"] = given(moe, quarter(moe), trace=skewed_trace(moe))
-    found = choose(moe, Asked(), ["GPU0"], Wanted())
+    found = choose(moe, Asked(), ["GPU0"], Wanted)
     assert {group.device for group in found.made.groups} == {"GPU0"}
     assert found.made.warnings[-1] == "a note"
     assert found.host_layers is None
@@ -67,7 +67,7 @@ def test_a_go_runs_the_planners_own_plan(moe: model.Model, asks: dict[str, Any])
 
 def test_a_no_go_is_off_with_its_reason_and_whole_layers_on_the_device(moe: model.Model, asks: dict[str, Any]) -> None:
     asks["given"] = given(moe, quarter(moe), trace=flat_trace(moe))
-    found = choose(moe, Asked(), ["GPU0"], Wanted())
+    found = choose(moe, Asked(), ["GPU0"], Wanted)
     assert found.made.groups == ()
     assert found.made.reason.startswith("off: slots would not pay, ")
     assert found.host_layers == (1, 2, 3)  # a quarter of the experts is one layer of four
@@ -75,14 +75,14 @@ def test_a_no_go_is_off_with_its_reason_and_whole_layers_on_the_device(moe: mode
 
 def test_a_model_that_fits_the_device_goes_there_whole(moe: model.Model, asks: dict[str, Any]) -> None:
     asks["given"] = given(moe, gpu(), whole=Reservation((DeviceBytes("GPU0", 5000, 2000, 1000),)))
-    found = choose(moe, Asked(), ["GPU0"], Wanted())
+    found = choose(moe, Asked(), ["GPU0"], Wanted)
     assert "the whole model fits on the device" in found.made.reason
     assert found.host_layers == ()
 
 
 def test_nobody_is_asked_where_the_answer_is_known(moe: model.Model, asks: dict[str, Any]) -> None:
-    assert "RAM suffices" in choose(moe, Asked(), [], Wanted()).made.reason
-    made = choose(moe, Asked(8, slots_per_layer="1=off"), ["GPU0"], Wanted()).made
+    assert "RAM suffices" in choose(moe, Asked(), [], Wanted).made.reason
+    made = choose(moe, Asked(8, slots_per_layer="1=off"), ["GPU0"], Wanted).made
     assert [group.slots for group in made.groups] == [8, 0, 8, 8]
     assert asks["n"] == 0
 
@@ -92,4 +92,4 @@ def test_one_path_with_plan(moe: model.Model, asks: dict[str, Any]) -> None:
     from slotpool.planning import decide
 
     asks["given"] = given(moe, quarter(moe), trace=skewed_trace(moe))
-    assert plan.to_text(choose(moe, Asked(), ["GPU0"], Wanted()).made) == plan.to_text(decide(asks["given"]).made)
+    assert plan.to_text(choose(moe, Asked(), ["GPU0"], Wanted).made) == plan.to_text(decide(asks["given"]).made)

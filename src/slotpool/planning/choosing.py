@@ -5,7 +5,7 @@ Does not load: where nothing is pooled it says how plain llama.cpp is placed bes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from slotpool import native, plan
@@ -28,12 +28,12 @@ class Choice:
     host_layers: tuple[int, ...] | None = None
 
 
-def choose(model: Model, asked: Asked, devices: Sequence[str], wanted: Wanted, threads: int | None = None) -> Choice:
-    """The plan of `slotpool.load`, and of every verb that loads. Arguments as of `gather`; raises SlotpoolError as `plan.make` does."""
+def choose(model: Model, asked: Asked, devices: Sequence[str], wanted: Callable[[], Wanted], threads: int | None = None) -> Choice:
+    """The plan of `slotpool.load`, and of every verb that loads. Arguments as of `gather`, `wanted` to be called where it is needed; raises SlotpoolError as `plan.make` does."""
     available = native.available_memory().smallest
     if not is_open(model, asked, devices, available):
         return Choice(_as_asked(model, asked, devices, available))
-    given, notes = gather(model, asked, devices, wanted, threads=threads)
+    given, notes = gather(model, asked, devices, wanted(), threads=threads)
     decision = decide(given)
     told = tuple(notes) + decision.notes
     if decision.outlook.is_go:
