@@ -2,7 +2,7 @@
 
 Everything that a user's plan is made from is real: the probe measures the declared speeds, llama.cpp says what it reserves, the hit rate is
 simulated on a trace of the same routing, and the plan that comes out is what runs. Text through the bundled model, and SYN models that
-replay a skewed and a flat routing; a process for each, one after the other. An expert takes four times as long as in device_grid: what the
+replay a skewed and a flat routing; a process for each. An expert takes four times as long as in device_grid: what the
 machine really does beside that, and the prediction has to know, is then a few per cent of a token.
 """
 
@@ -41,11 +41,15 @@ HIT_REACH, SPEED_REACH = 0.01, 0.15
 
 
 def run() -> dict[str, Any]:
-    """Runs all cells, writes a record each routing and returns the cells by routing."""
+    """Runs all cells, one process a routing at the same time (they sleep), writes a record each routing and returns the cells by routing."""
+    command = [sys.executable, "-m", "benchmarks.predicted_speed"]
+    workers = {routing: subprocess.Popen([*command, routing], stdout=subprocess.PIPE, text=True) for routing in ROUTINGS}
     found = {}
-    for routing in ROUTINGS:
-        done = subprocess.run([sys.executable, "-m", "benchmarks.predicted_speed", routing], stdout=subprocess.PIPE, text=True, check=True)
-        found[routing] = json.loads(done.stdout)
+    for routing, worker in workers.items():
+        answer, _ = worker.communicate()
+        if worker.returncode:
+            raise SystemExit(f"expected the cells of {routing}, found exit code {worker.returncode}")
+        found[routing] = json.loads(answer)
         write(
             "predicted_speed", routing=routing, expert_ns=EXPERT_NS, tokens={"fill": N_FILL, "measured": N_MEASURED}, cells=found[routing]
         )
