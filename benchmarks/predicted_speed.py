@@ -41,7 +41,7 @@ HIT_REACH, SPEED_REACH = 0.01, 0.15
 
 
 def run() -> dict[str, Any]:
-    """Runs all cells, one process a routing at the same time (they sleep), writes a record each routing and returns the cells by routing."""
+    """Runs all cells, one process a routing at the same time (they sleep), writes a record each routing and returns the cells by it."""
     command = [sys.executable, "-m", "benchmarks.predicted_speed"]
     workers = {routing: subprocess.Popen([*command, routing], stdout=subprocess.PIPE, text=True) for routing in ROUTINGS}
     found = {}
