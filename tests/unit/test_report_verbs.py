@@ -145,3 +145,38 @@ def test_streamed_prompts_are_compared_with_llama_cpp_s_own_path() -> None:
         ("stream", 1.4, "one round"),
         ("auto", 0.9, "one round"),
     ]
+
+
+def bench(**changed: Any) -> dict[str, Any]:
+    stats = {"lookups": 0, "slot_bytes": 0, "exact": True, "layers": []}
+    common = {"depth": 0, "bytes_per_token": spread(0, 0), "free_bytes": {"RAM": spread(1 << 30, 1 << 30)}, "ttft_ms": spread(100, 110)}
+    plain = common | {"name": "plain", "kind": "plain", "prompt_tps": spread(50, 51), "generation_tps": spread(10, 11), "stats": stats}
+    pools = [
+        plain | {"name": f"pool {n}", "kind": "pool", "hit_rate": spread(0.5), "stats": stats | {"lookups": 9, "layers": [{"slots": n}]}}
+        for n in (8, 16)
+    ]
+    interval = {"low": 0.8, "median": 0.9, "high": 0.89, "samples": [0.9, 0.88]}  # an interval of the centre need not hold the median
+    ratio = {"arm": "pool 8", "against": "plain", "what": "generation_tps", "depth": 0, "verdict": "slower", **interval}
+    made = {
+        "text": {"name": "prose", "sha256": "ab" * 32},
+        "state": "warm",
+        "rounds": 2,
+        "tokens": {"prompt": 64, "generation": 32},
+        "arms": [plain | {"hit_rate": None}, *pools],
+        "ratios": [ratio],
+        "differences": [],
+    }
+    return record("bench", made | changed)
+
+
+def test_a_bench_has_its_arms_and_the_verdicts_of_its_record() -> None:
+    found = sheet(bench()).content
+    speeds = [(one.arm, one.spread.median) for one in found.figures if one.what == "generation"]
+    assert speeds == [("plain", 10.5), ("pool 8", 10.5), ("pool 16", 10.5)]
+    assert [(one.spread.median, one.spread.high, one.verdict) for one in found.ratios] == [(0.9, 0.9, "slower")]
+    assert found.headlines[0].value == "0.900x"
+    assert "Generation against slots" in [chart.title for chart in found.charts]
+
+
+def test_tokens_that_differ_in_a_bench_are_said_first_of_all() -> None:
+    assert sheet(bench(differences=["pool 8 differs"])).content.notes[-1] == "DIFFERENT: pool 8 differs"

@@ -1,6 +1,7 @@
 """The kinds of record that a report knows, one room each. A new kind needs a room and a line here."""
 
 from slotpool.report.kinds import (
+    bench,
     bookkeeping,
     device_grid,
     disk_resident,
@@ -18,6 +19,7 @@ from slotpool.report.kinds import (
 from slotpool.report.kinds.kind import Kind
 
 KINDS: dict[str, Kind] = {
+    "bench": bench.KIND,
     "decode_resident": speeds.DECODE,
     "prompt_bypass": speeds.PROMPT,
     "prompt_guard_device": speeds.GUARD,
