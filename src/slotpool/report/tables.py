@@ -25,10 +25,10 @@ def _figure_row(figure: Figure) -> tuple[str, ...]:
     return (figure.arm, words.name_of(figure), *cells)
 
 
-def ratios_table(ratios: Sequence[Ratio], title: str = "Ratios", note: str = "") -> Table:
-    """A row per ratio; above 1 the first arm is better."""
+def ratios_table(ratios: Sequence[Ratio], title: str = "Ratios", note: str = "", spread: str = "lowest to highest") -> Table:
+    """A row per ratio; above 1 the first arm is better. `spread` is what the two ends of each are."""
     has_workload = any(ratio.workload for ratio in ratios)
-    header = ("arm", "against", "what", "median", "lowest to highest", "samples", "verdict")
+    header = ("arm", "against", "what", "median", spread, "samples", "verdict")
     rows = [(*((one.workload,) if has_workload else ()), *_ratio_row(one)) for one in ratios]
     # the verdict is words in a column of its own at the end
     return Table(title, (*(("workload",) if has_workload else ()), *header), tuple(rows), note, n_text=4 if has_workload else 3)

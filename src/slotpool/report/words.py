@@ -38,7 +38,9 @@ def between(spread: Spread, unit: str = "") -> str:
 
 
 def times(value: float) -> str:
-    """A ratio."""
+    """A ratio; one that few samples leave open to anything is not written out."""
+    if not 0.001 <= value < 1000:
+        return "over 1000x" if value >= 1000 else f"{value:g}x" if value <= 0 else "under 0.001x"
     return f"{value:.1f}x" if value >= 9.95 else f"{value:.2f}x" if value >= 1.995 else f"{value:.3f}x"
 
 

@@ -25,7 +25,7 @@ def content(results: Field, flags: Field) -> Content:
     speeds = [figure for arm in arms for figure in _speeds(arm)]
     others = [figure for arm in arms for figure in _others(arm)]
     ratios = tuple(_ratio(one) for one in results["ratios"].each())
-    tables = (figures_table(speeds), ratios_table(ratios, note=_NOTE), _pools(arms))
+    tables = (figures_table(speeds), ratios_table(ratios, note=_NOTE, spread="interval"), _pools(arms))
     headlines = tuple(_headline(one) for one in ratios if one.what == "generation")
     drawn = tuple(_charts(arms))
     return Content((*speeds, *others), ratios, tables, drawn, tuple(_notes(results)), headlines)
@@ -122,7 +122,7 @@ def _slots(arm: Field) -> float:
     return float(max((layer["slots"].count() for layer in arm["stats"]["layers"].each()), default=0))
 
 
-_NOTE = "Intervals and verdicts are those of bench: paired rounds, signed ranks (docs/design/bench.md)."
+_NOTE = "Intervals and verdicts are those of bench, from paired rounds; of fewer than six rounds they are wide (docs/design/bench.md)."
 KIND = Kind(
     "Bench",
     "Arms in fresh processes that take turns on the same text, plain llama.cpp always one of them; every arm proved what it is.",
