@@ -157,13 +157,14 @@ def bench(**changed: Any) -> dict[str, Any]:
     ]
     interval = {"low": 0.8, "median": 0.9, "high": 0.89, "samples": [0.9, 0.88]}  # an interval of the centre need not hold the median
     ratio = {"arm": "pool 8", "against": "plain", "what": "generation_tps", "depth": 0, "verdict": "slower", **interval}
+    other = {"arm": "plain, unpacked", "against": "plain", "what": "generation_tps", "depth": 0, "verdict": "slower", **interval}
     made = {
         "text": {"name": "prose", "sha256": "ab" * 32},
         "state": "warm",
         "rounds": 2,
         "tokens": {"prompt": 64, "generation": 32},
-        "arms": [plain | {"hit_rate": None}, *pools],
-        "ratios": [ratio],
+        "arms": [plain | {"hit_rate": None}, plain | {"name": "plain, unpacked"}, *pools],
+        "ratios": [ratio, other],
         "differences": [],
     }
     return record("bench", made | changed)
@@ -172,8 +173,11 @@ def bench(**changed: Any) -> dict[str, Any]:
 def test_a_bench_has_its_arms_and_the_verdicts_of_its_record() -> None:
     found = sheet(bench()).content
     speeds = [(one.arm, one.spread.median) for one in found.figures if one.what == "generation"]
-    assert speeds == [("plain", 10.5), ("pool 8", 10.5), ("pool 16", 10.5)]
-    assert [(one.spread.median, one.spread.high, one.verdict) for one in found.ratios] == [(0.9, 0.9, "slower")]
+    assert speeds == [("plain", 10.5), ("plain, unpacked", 10.5), ("pool 8", 10.5), ("pool 16", 10.5)]
+    assert [(one.spread.median, one.spread.high, one.verdict, one.is_loss) for one in found.ratios] == [
+        (0.9, 0.9, "slower", True),
+        (0.9, 0.9, "slower", False),
+    ]
     assert found.headlines[0].value == "0.900x"
     assert "Generation against slots" in [chart.title for chart in found.charts]
 

@@ -55,6 +55,12 @@ class Ratio:
     workload: str = ""
     verdict: str = ""
     is_counted: bool = False
+    is_ours: bool = True
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether slotpool is behind in the median; a plain arm against another is nobody's loss."""
+        return self.is_ours and self.spread.median < 1
 
 
 _WORDS = frozenset({"verdict", "plan said", "best", "command", "machine", "failed"})

@@ -25,7 +25,7 @@ def losses(sheets: Iterable[Sheet]) -> Losses:
     rows: list[tuple[str, ...]] = []
     left_out = []
     for sheet in sheets:
-        below = sorted((one for one in sheet.content.ratios if one.spread.median < 1), key=lambda one: one.spread.median)
+        below = sorted((one for one in sheet.content.ratios if one.is_loss), key=lambda one: one.spread.median)
         rows += [_row(sheet, one) for one in below[:_MOST]]
         if below[_MOST:]:
             rest = below[_MOST:]

@@ -59,7 +59,7 @@ def _tiles(sheets: Sequence[Sheet]) -> list[tuple[str, str]]:
         ("records", str(len(sheets))),
         ("newest", dates[-1]),
         ("machines", str(len({(sheet.source.machine, sheet.source.devices) for sheet in sheets}))),
-        ("ratios below 1, of all", f"{sum(ratio.spread.median < 1 for ratio in ratios)} / {len(ratios)}"),
+        ("ratios below 1, of all", f"{sum(ratio.is_loss for ratio in ratios)} / {len(ratios)}"),
     ]
 
 

@@ -54,8 +54,15 @@ def sheet_of(record: records.Record, file: str = "", number: int = 1) -> Sheet:
     """One record, read by its kind."""
     kind, place = kind_of(record.kind), f"{file}, record {number}"
     content = kind.content(Field(record.results, place, "results"), Field(record.flags, place, "flags"))
-    known = record.kind in KINDS
-    return Sheet(_source(record, file, number), kind.title if known else f"{kind.title}: {record.kind}", kind.about, content)
+    return Sheet(_source(record, file, number), _title(record), kind.about, content)
+
+
+def _title(record: records.Record) -> str:
+    """Of the kind, with what tells records of it apart at a glance: the model's name, or the kind's own where it is unknown."""
+    title = kind_of(record.kind).title
+    if record.kind not in KINDS:
+        return f"{title}: {record.kind}"
+    return f"{title}: {record.model['name']}" if record.model else title
 
 
 def _source(record: records.Record, file: str, number: int) -> Source:

@@ -24,9 +24,10 @@ def content(results: Field, flags: Field) -> Content:
     arms = results["arms"].each()
     speeds = [figure for arm in arms for figure in _speeds(arm)]
     others = [figure for arm in arms for figure in _others(arm)]
-    ratios = tuple(_ratio(one) for one in results["ratios"].each())
+    plain = {arm["name"].text() for arm in arms if arm["kind"].text() == "plain"}
+    ratios = tuple(_ratio(one, plain) for one in results["ratios"].each())
     tables = (figures_table(speeds), ratios_table(ratios, note=_NOTE, spread="interval"), _pools(arms))
-    headlines = tuple(_headline(one) for one in ratios if one.what == "generation")
+    headlines = tuple(_headline(one) for one in ratios if one.what == "generation" and one.is_ours)
     drawn = tuple(_charts(arms))
     return Content((*speeds, *others), ratios, tables, drawn, tuple(_notes(results)), headlines)
 
@@ -50,12 +51,13 @@ def _others(arm: Field) -> Iterator[Figure]:
         yield Figure(name, f"free at the end, {device}", "bytes", free.spread(), where, NEITHER)
 
 
-def _ratio(one: Field) -> Ratio:
+def _ratio(one: Field, plain: set[str]) -> Ratio:
     what = one["what"].text()
     low, middle, high = (one[name].number() for name in ("low", "median", "high"))
     # the interval is of the centre, and need not hold the median of few rounds
     spread = Spread(middle, min(low, middle), max(high, middle), tuple(sample.number() for sample in one["samples"].each()))
-    return Ratio(one["arm"].text(), one["against"].text(), _WHATS.get(what, what), spread, _where(one), one["verdict"].text())
+    names = (one["arm"].text(), one["against"].text(), _WHATS.get(what, what))
+    return Ratio(*names, spread, _where(one), one["verdict"].text(), is_ours=names[0] not in plain)
 
 
 def _pools(arms: list[Field]) -> Table:
