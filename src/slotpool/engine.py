@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,8 +26,9 @@ from slotpool.errors import SlotpoolError, printable, quoted
 
 _ERROR_LEVEL = 4
 _CONTINUED_LEVEL = 5
-_callbacks: list[Any] = []
-"""Log callbacks are kept for good: another thread of the engine may be inside one while it is being replaced."""
+_callbacks: deque[Any] = deque(maxlen=64)
+"""The last log callbacks are kept: another thread of the engine may be inside one while it is being replaced. Not all for good: a long
+session makes many."""
 _COMPUTE_BUFFER = re.compile(rb"(\S+) compute buffer size = +([0-9.]+) MiB")
 _HOST_BUFFER = re.compile(rb"CPU|_Host")
 _CONNECT_SECONDS = 5.0

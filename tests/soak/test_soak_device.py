@@ -31,6 +31,15 @@ def soaked(path: Path, pool: dict[str, Any], plain: Replies) -> tuple[dict[str, 
     return made, chaos().first_hazard(), chaos().counters(0).bytes_now
 
 
+@pytest.mark.filterwarnings("ignore:.*")
+def test_aborted_work_of_a_device_without_slots_is_waited_for(demo: Path, plain: Replies) -> None:
+    """A layer lives on a second device, without slots: what an abort left running there ends before the cache is cleared."""
+    with DeviceProcess({"devices": 2}) as two:
+        made, hazard, n_bytes = two.call(soaked, demo, ON_DEVICE | {"ram_budget": 6 * 2**20}, plain)
+    assert (made["differences"], made["failure"], made["ok"]) == ([], "", True)
+    assert (hazard, n_bytes) == ("", 0)
+
+
 @pytest.mark.parametrize(
     "pool",
     [{"miss": "copy"}, {"miss": "cpu"}, {"miss": "auto", "device_budget": 2_800_000}, {"ram_budget": 6 * 2**20}],

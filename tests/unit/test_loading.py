@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import llama_cpp
@@ -12,7 +13,7 @@ import psutil
 import pytest
 
 import slotpool
-from slotpool import plan
+from slotpool import engine, plan
 from slotpool.errors import SlotpoolError
 from testkit import syn
 
@@ -191,3 +192,14 @@ def test_two_models_keep_apart_and_one_may_close(model: Path, tmp_path: Path) ->
 
 def test_the_plan_of_a_dense_model_says_so() -> None:
     assert "dense" in plan.Plan().reason
+
+
+def test_a_captured_log_is_not_kept_for_good() -> None:
+    """A long session captures the engine's log many times; what was collected, and what collected it, goes."""
+    collected = []
+    for _ in range(200):
+        with engine.captured_log() as lines:
+            collected.append(lines)
+    del lines
+    kept = [one for one in collected if sys.getrefcount(one) > 3]  # the list, the loop's name, the question
+    assert len(kept) <= 64

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from slotpool import engine, loading
 from slotpool.errors import SlotpoolError
 from slotpool.loading import PooledLlama
 from slotpool.soak.facts import PHASES, Counters, Difference, Observed, Reply, Request, Sample, Settings
+from slotpool.soak.kept import KeptSamples
 from slotpool.soak.loaded import first_driver, opened, texts_of
 from slotpool.soak.phases import Tools, anchor_of, phase
 from slotpool.soak.reference import Replies
@@ -57,10 +59,10 @@ def run(
     the engine cannot answer ends the session, and is its `failure`; an interrupt ends it too. Raises SlotpoolError where the model does
     not load.
     """
-    with opened(path, settings, pool) as llm:
+    with closing(KeptSamples()) as kept, opened(path, settings, pool) as llm:
         texts = texts_of(llm)
         tools = Tools(llm, first_driver(llm), texts, settings, fixed_requests(texts, settings), Random(settings.seed))
-        watch = _Watch(tools, references)
+        watch = _Watch(tools, references, kept)
         failure, is_interrupted = "", False
         try:
             for number, name in _phases(limit, watch):
@@ -95,8 +97,8 @@ class _Watch:
 
     tools: Tools
     references: Replies
+    samples: KeptSamples
     started: float = field(default_factory=time.perf_counter)
-    samples: list[Sample] = field(default_factory=list)
     replays: dict[str, int] = field(default_factory=dict)
     first: dict[str, Reply] = field(default_factory=dict)
     exact: list[Difference] = field(default_factory=list)
@@ -116,14 +118,14 @@ class _Watch:
         anchor = self.tools.requests[anchor_of(len(self.samples))]
         reply = ask(self.tools.driver, anchor)
         self._compare(number, name, anchor, reply)
-        self.samples.append(self._sample(number, name, anchor, replies, reply, self._counters() - before, len(self.exact) == n_known))
+        self.samples.add(self._sample(number, name, anchor, replies, reply, self._counters() - before, len(self.exact) == n_known))
 
     def observed(self, failure: str, is_interrupted: bool) -> Observed:
         """Everything, with differences as they count: to the bit where the run was exact."""
         stats = loading.read_stats(self.tools.llm)
         is_exact = stats["exact"]
         return Observed(
-            samples=tuple(self.samples),
+            samples=self.samples.all(),
             replays=dict(self.replays),
             differences=tuple(self.exact if is_exact else self.equivalent),
             references={name: self._is_plain(name, is_exact) for name in self.references if name in self.first},
