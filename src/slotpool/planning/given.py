@@ -39,8 +39,6 @@ class Given:
     speeds: Speeds
     available: int
     slots: Sequence[Slots]
-    slots_per_layer: PerLayer = None
-    slots_per_role: PerRole = None
     device_budget: Sequence[int | None] = (None,)
     rail: Sequence[int | None] = (None,)
     ram_budget: RamBudget = None
@@ -51,6 +49,8 @@ class Given:
     exact: bool = False
     prefill: str = "bypass"
     disk: str = ""
+    slots_per_layer: PerLayer = None
+    slots_per_role: PerRole = None
 
     def curve(self, group: Group, policy: str = "", *, way: str = CPU, device: str = "") -> Curve:
         """Hit rate against slots of a group: of the trace, or assumed. `policy` empty is the plan's; misses are served in the `way`, on
