@@ -19,6 +19,7 @@ class Entry:
 
 ALL = (
     Entry("bookkeeping", 10, "the pool's own work, without a model"),
+    Entry("warm_start", 60, "hits of the first tokens, cold and warm"),
     Entry("prompt_bypass", 60, "prompts beside a pool"),
     Entry("drift", 120, "the bundled model's logits beside plain llama.cpp's"),
     Entry("decode_resident", 210, "every expert in a slot"),

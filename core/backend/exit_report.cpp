@@ -130,7 +130,7 @@ std::string used(const Session &session) {
     std::string text = "pool " + std::to_string(n_pooled(session)) + " of " + std::to_string(n_expert_tensors(session)) + " expert tensors, " +
                        size(slot_bytes(session)) + " of slots" + disk(session) + ", hit rate " + fixed(100.0 * hit_rate, 1) + "% of " +
                        std::to_string(sum.lookups) + " lookups, " + size(sum.bytes_copied) + " copied, " + size(sum.bytes_saved) + " saved";
-    if (sum.warmed > 0) text += " (" + std::to_string(sum.warmed) + " experts from the profile)";
+    if (sum.warmed > 0) text += ", " + std::to_string(sum.warmed) + " experts from the profile";
     if (sum.refused > 0) text += ", " + std::to_string(sum.refused) + " times a layer's batch was too large for its slots and took the stock path";
     for (const auto &[reason, count] : off_by_reason(session)) {
         text += "; " + std::to_string(count) + " of " + std::to_string(n_expert_tensors(session)) + " expert tensors " + reason;

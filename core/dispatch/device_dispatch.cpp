@@ -185,7 +185,7 @@ bool DeviceDispatch::does_pass(const ExpertChain &chain, const DevicePool *pool)
     const StoredTensor &stored = chain.first();
     const Plan &plan = stored.session->plan;
     if (plan.prefill == Prefill::bypass || stored.is_on_disk() || api_.dev_type(engine_.device) == abi::DeviceType::cpu) return false;
-    const std::int64_t n_slots = pool != nullptr ? pool->n_usable() : stored.session->slots_of(stored.planned->group);
+    const std::int64_t n_slots = pool != nullptr ? pool->n_usable() : stored.session->usable_slots(stored.planned->group);
     const auto fits = [&](std::int64_t n_tokens) { return std::min<std::int64_t>(n_tokens * routing_.n_used, stored.shape.ne[2]) <= n_slots; };
     if (!fits(routing_.n_tokens)) return plan.prefill == Prefill::stream || context_.phase(routing_.n_tokens) == Phase::prompt;
     return !fits(context_.n_tokens(routing_.n_tokens)) && api_.dev_offload_op(engine_.device, chain.nodes.front().node);

@@ -69,6 +69,7 @@ void DevicePool::copy_warm(const std::vector<Lookup> &warmed, bool is_awaited) {
         on_their_way_.push_back(lookup.slot);
         is_later_[static_cast<std::size_t>(lookup.slot)] = !is_awaited;
         if (!is_awaited) uploader_.count_later(1);
+        if (!is_awaited) warming_.push_back(lookup.slot);
         for (std::size_t index = 0; index < tensors_.size(); index++) begin_copy(lookup.slot, index, is_awaited);
     }
 }
@@ -116,9 +117,11 @@ bool DevicePool::has_arrived(int slot) const {
     return true;
 }
 
+// An event that has rows on both sides needs idle slots for those of the CPU: with the first few of the warm set it would wait for all of it.
 void DevicePool::publish_arrived() {
+    if (std::all_of(warming_.begin(), warming_.end(), [this](int slot) { return has_arrived(slot); })) warming_.clear();
     const auto is_there = [this](int slot) {
-        if (!has_arrived(slot)) return false;
+        if (!has_arrived(slot) || is_warming(slot)) return false;
         pool_.publish(slot);
         for (std::size_t index = 0; index < tensors_.size(); index++) phase_counts().copy_ns.add(upload(slot, index).took_ns);
         if (!is_later_[static_cast<std::size_t>(slot)]) return true;

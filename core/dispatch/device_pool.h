@@ -106,6 +106,7 @@ class DevicePool {
     Upload &upload(int slot, std::size_t index) { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
     const Upload &upload(int slot, std::size_t index) const { return uploads_[static_cast<std::size_t>(slot) * tensors_.size() + index]; }
     bool has_arrived(int slot) const;
+    bool is_warming(int slot) const { return std::find(warming_.begin(), warming_.end(), slot) != warming_.end(); }
     void take_slots(const MissPlan &plan);
     void begin_copy(int slot, std::size_t index, bool is_urgent);
     bool begin_copies_of_kept(std::string &error);
@@ -132,6 +133,7 @@ class DevicePool {
     std::size_t slab_bytes_ = 0;          // of all tensors of the group
     std::deque<Upload> uploads_;          // by slot and tensor; addresses stay
     std::vector<int> on_their_way_;
+    std::vector<int> warming_;    // of these, what the slots begin with: published together
     std::vector<bool> is_later_;  // by slot: its copy is for later
 
     Routing event_;

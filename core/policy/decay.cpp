@@ -4,13 +4,14 @@ namespace slotpool {
 namespace {
 
 constexpr double kUnitLimit = 1e100;
-constexpr double kMostEvents = 1000.0;  // that a seed stands for, where a decay forgets nothing or little
+constexpr double kMostEvents = 1000.0;  // that a score sums up, where a decay forgets nothing or little
+constexpr double kTrust = 0.1;          // of the score that what is expected would have led to (docs/log.md)
 
 }  // namespace
 
 DecayedCounts::DecayedCounts(double decay, int n_expert, int n_slots)
     : growth_(1.0 / decay),
-      horizon_(decay > 0.999 ? kMostEvents : 1.0 / (1.0 - decay)),
+      seed_(kTrust * (decay > 0.999 ? kMostEvents : 1.0 / (1.0 - decay))),
       score_(static_cast<std::size_t>(n_expert), 0.0),
       slots_(n_slots) {}
 

@@ -14,8 +14,8 @@ namespace slotpool {
 class DecayedCounts {
    public:
     DecayedCounts(double decay, int n_expert, int n_slots);
-    // The score that so many of all events asking for the expert have always led to.
-    void seed(int expert, double share) { score_[static_cast<std::size_t>(expert)] += share * horizon_ * unit_; }
+    // A part of the score that so many of all events asking for the expert have always led to: enough to be ahead, and soon outweighed.
+    void seed(int expert, double share) { score_[static_cast<std::size_t>(expert)] += share * seed_ * unit_; }
     void keep(int expert) { kept_.add(expert); }
     void begin_event();
     void asked(int expert, int slot);
@@ -33,8 +33,8 @@ class DecayedCounts {
    private:
     void rescale();
 
-    double growth_;   // 1 / decay
-    double horizon_;  // events that a score sums up
+    double growth_;  // 1 / decay
+    double seed_;    // events that an expert begins with which every event is expected to ask for
     double unit_ = 1.0;
     std::vector<double> score_;  // by expert
     SlotHeap slots_;             // by the scores of their experts, without those that are kept

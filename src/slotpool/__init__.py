@@ -1,6 +1,7 @@
 """slotpool: a persistent pool of expert slots beside unmodified llama.cpp.
 
-`load` returns a llama_cpp.Llama, `stats` says what its pool did. The engine is imported on first use, not here.
+`load` returns a llama_cpp.Llama, `stats` says what its pool did, `save_profile` keeps it for
+the next session. The engine is imported on first use, not here.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from slotpool.errors import SlotpoolError
 
 if TYPE_CHECKING:
-    from slotpool.loading import load
+    from slotpool.loading import load, save_profile
     from slotpool.loading import read_stats as stats
 
-__all__ = ["SlotpoolError", "load", "stats"]
+__all__ = ["SlotpoolError", "load", "save_profile", "stats"]
 
 
 def __dir__() -> list[str]:
@@ -21,8 +22,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("load", "stats"):
+    if name not in ("load", "save_profile", "stats"):
         raise AttributeError(f"module 'slotpool' has no attribute {name!r}")
     from slotpool import loading
 
-    return loading.load if name == "load" else loading.read_stats
+    return {"load": loading.load, "save_profile": loading.save_profile, "stats": loading.read_stats}[name]

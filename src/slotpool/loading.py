@@ -20,14 +20,16 @@ from typing import Any
 import llama_cpp
 
 from slotpool import engine, model, plan, planning, pool_stats
+from slotpool import profile as profiles
 from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
 from slotpool.model import Model
 from slotpool.native import Session
 from slotpool.plan import OnePerDevice, PerLayer, PerRole, Plan, RamBudget, Slots
 from slotpool.plan.bind import check_alone
+from slotpool.profile import PinShare, Profile
 from slotpool.reserve import KV_TYPES, Wanted
 from slotpool.trace import TraceWriter
-from slotpool.trace.fingerprint import facts_of
+from slotpool.trace.fingerprint import facts_of, fingerprint
 
 _loading = threading.Lock()
 """One load at a time: the core has one session open for loading, and the engine's defaults are changed while it loads."""
@@ -39,6 +41,8 @@ class PooledLlama(llama_cpp.Llama):
     def __init__(self, path: str, made: Plan, trace_path: str | os.PathLike[str] | None = None, **llama_options: Any) -> None:
         self.slotpool_plan = made
         self.slotpool_session: Session | None = None
+        self.slotpool_model: Model | None = None
+        self.slotpool_save_profile: str | os.PathLike[str] | None = None  # written when it is closed
         self.slotpool_traced: tuple[int, int] | None = None  # events recorded and dropped, once closed
         self._is_traced = False
         if not made.groups:
@@ -80,10 +84,14 @@ class PooledLlama(llama_cpp.Llama):
                 super().close()
         session = getattr(self, "slotpool_session", None)
         if session is not None:
-            if self._is_traced:
-                self.slotpool_traced = session.end_trace()
-            session.close()
-            self.slotpool_session = None
+            try:
+                if self._is_traced:
+                    self.slotpool_traced = session.end_trace()
+                if self.slotpool_save_profile is not None:
+                    save_profile(self, self.slotpool_save_profile)
+            finally:
+                session.close()
+                self.slotpool_session = None
 
 
 def load(
@@ -106,6 +114,9 @@ def load(
     slots_per_layer: PerLayer = None,
     slots_per_role: PerRole = None,
     plan_file: str | os.PathLike[str] | None = None,
+    profile: str | os.PathLike[str] | Profile | None = None,
+    pin: PinShare = None,
+    save_profile: str | os.PathLike[str] | None = None,
     **llama_options: Any,
 ) -> PooledLlama:
     """Loads a GGUF model with llama-cpp-python and a pool of `slots` slots per expert tensor.
@@ -126,6 +137,9 @@ def load(
     `require_pool` makes it an error when nothing is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read
     shows (tests). `repack=False` keeps what is not pooled in the file's layout as well, so that plain and pooled runs go through the
     same kernels. `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
+    With `profile` (a file of `save_profile`, a trace, an imatrix, or a `Profile`) slots begin with what it says is hot; `pin`, a share of
+    the slots (`25%`) or a number of them, keeps its hottest experts from ever being evicted. `save_profile` is where the profile of this
+    session goes when the model is closed; `slotpool.save_profile(llm, path)` writes it at any time.
     All other keywords go to llama_cpp.Llama; `n_threads` and `n_threads_batch` are all cores unless given (the engine's own default is
     half), `verbose` is off.
 
@@ -144,7 +158,9 @@ def load(
         choice = planning.choose(
             facts, asked, _devices(device, slots, ram_budget), lambda: _wanted(llama_options), llama_options.get("n_threads")
         )
-    made = replace(choice.made, poison=poison)
+    made = _warm(replace(choice.made, poison=poison), facts, profile, pin)
+    if save_profile is not None:
+        profiles.check_target(save_profile, fingerprint(facts))
     if (require_pool or trace_path is not None) and not made.groups:
         raise _nothing_pooled(made.reason, path)
     locked = planning.lock_notes(facts, made) if llama_options.get("use_mlock") else ()
@@ -158,9 +174,11 @@ def load(
         llm = _construct(path, facts, made, repack, llama_options, choice.host_layers)
     else:
         llm = _traced(path, facts, made, repack, llama_options, trace_path)
+    llm.slotpool_model = facts
     if require_pool and not read_stats(llm)["pooled_tensors"]:
         llm.close()
         raise _nothing_pooled("the loader put no expert tensor into the store", path)
+    llm.slotpool_save_profile = save_profile
     return llm
 
 
@@ -171,6 +189,32 @@ def load_plain(path: str | os.PathLike[str], **llama_options: Any) -> PooledLlam
     """
     _check_options(llama_options)
     return _construct(path, _readable(path), plan.Plan(), False, llama_options)
+
+
+def save_profile(llm: llama_cpp.Llama, path: str | os.PathLike[str]) -> Profile:
+    """Writes which experts the pool of `llm` was asked for so far; a profile of the same model that is there is replaced.
+
+    Raises SlotpoolError for a model that `load` did not make or that is closed, a place that cannot be written to, and (exit code 1) a
+    pool that was asked for nothing: then nothing is written.
+    """
+    if not isinstance(llm, PooledLlama) or llm.slotpool_model is None:
+        raise SlotpoolError(f"expected a model made by slotpool.load, found {type(llm).__name__}")
+    session = llm.slotpool_session
+    if session is None and llm.slotpool_plan.groups:
+        raise SlotpoolError("expected an open model, found a closed one")
+    counts = {(group.layer, group.pass_): session.heat(n) for n, group in enumerate(llm.slotpool_plan.groups)} if session else {}
+    made = profiles.of_heat(facts_of(llm.slotpool_model, engine.name(), "session"), counts)
+    if not made.groups:
+        reason = llm.slotpool_plan.reason or "nothing reached the pool"
+        raise SlotpoolError(f"expected experts that were asked for, found none: {reason}", where=printable(path), exit_code=REFUSED)
+    profiles.write(path, made)
+    return made
+
+
+def _warm(made: Plan, facts: Model, profile: str | os.PathLike[str] | Profile | None, pin: PinShare) -> Plan:
+    if profile is None or isinstance(profile, Profile):
+        return plan.with_profile(made, facts, profile, pin)
+    return plan.with_profile(made, facts, profiles.read(profile), pin, printable(profile))
 
 
 def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:

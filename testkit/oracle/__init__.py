@@ -4,7 +4,7 @@ from .check import assert_adds_up, bytes_to_weights, check_on_devices, check_poo
 from .compare import BitsDifferError, assert_same_bits
 from .devices import ON_DEVICE, DeviceProcess, DeviceRun, plan_on, with_homes
 from .engine import Bits, Context, EngineError, Model, loaded, running
-from .expect import expected_counts, known_ubatches, rigged_ubatches, total
+from .expect import expected_counts, known_ubatches, rigged_ubatches, total, warmed
 from .plain import Oracle
 from .pooled import Pooled, plan_of, pooled
 from .routing import Observer, Ubatch
@@ -49,5 +49,6 @@ __all__ = [
     "running",
     "steps_of",
     "total",
+    "warmed",
     "with_homes",
 ]

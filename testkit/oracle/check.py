@@ -54,7 +54,7 @@ def check_on_devices(
         assert run.counts == expected_counts(homely, oracle.routing(path, plain, steps))
     assert_adds_up(run.counts, homely)
     if plan.devices:
-        assert bytes_to_weights(run) == sum((group.generation + group.prompt).bytes_copied for group in run.counts)
+        assert bytes_to_weights(run) == sum((one.generation + one.prompt).bytes_copied + one.warmed * one.slab_bytes for one in run.counts)
     return run
 
 

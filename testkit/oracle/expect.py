@@ -7,6 +7,7 @@ how misses are served, the most wanted misses come first: copied before use, or 
 plans alone have numbers that follow from the routing, and `auto` has none: it goes by what was measured). With prompts that stream, an
 ubatch that does not fit a device's slots passes as well; its last layer, where that has the output rows only, passes with rows that do
 not fit themselves, or that are so many that llama.cpp would have copied their experts.
+Slots begin with the group's warm set, which no phase counts; pinned experts leave an ubatch so many slots less to fit into.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from slotpool.native import GroupCounts, PhaseCounts
 from slotpool.plan import Group, Plan
 from slotpool.policies import Lookup, ReferencePool, make_policy
+from slotpool.profile import usable_slots
 from testkit import syn
 
 from .routing import Ids, Place, Ubatch
@@ -71,11 +73,12 @@ def known_ubatches(layers: Sequence[int], ids_of: Callable[[int, int], Sequence[
 
 def _group_counts(plan: Plan, group: Group, ubatches: Sequence[Ubatch]) -> GroupCounts:
     pool = ReferencePool(group.n_expert, group.slots, make_policy(plan.policy, plan.decay, group.n_expert, group.slots))
-    counts = _nothing(group)
+    counts = warmed(plan, group, pool, _nothing(group))
+    usable = usable_slots(group.slots, group.n_expert, counts.pinned)
     for ubatch in ubatches:
         ids = ubatch.ids[group.layer, group.pass_]
-        fits = _fits(group, ubatch.n_tokens, ids)
-        passes = not fits and plan.prefill == "stream" and (not _fits(group, len(ids), ids) or len(ids) >= OFFLOADED_TOKENS)
+        fits = _fits(group, usable, ubatch.n_tokens, ids)
+        passes = not fits and plan.prefill == "stream" and (not _fits(group, usable, len(ids), ids) or len(ids) >= OFFLOADED_TOKENS)
         if not fits and not plan.reads_files and not passes and (len(ids) or plan.prefill == "bypass"):
             counts = replace(counts, refused=counts.refused + 1)
         elif len(ids):
@@ -90,8 +93,8 @@ def _group_counts(plan: Plan, group: Group, ubatches: Sequence[Ubatch]) -> Group
     return counts
 
 
-def _fits(group: Group, n_tokens: int, ids: Ids) -> bool:
-    return min(ids.shape[1] * n_tokens, group.n_expert) <= group.slots
+def _fits(group: Group, usable: int, n_tokens: int, ids: Ids) -> bool:
+    return min(ids.shape[1] * n_tokens, group.n_expert) <= usable
 
 
 def _passed(lookups: Sequence[Lookup], n_rows: int, group: Group) -> PhaseCounts:
@@ -99,6 +102,15 @@ def _passed(lookups: Sequence[Lookup], n_rows: int, group: Group) -> PhaseCounts
     missed = sorted(lookup.expert for lookup in lookups if not lookup.is_hit)
     n_ranges = sum(expert - 1 not in missed for expert in missed)
     return replace(_served(lookups, n_rows, group), ranges_copied=n_ranges * len(group.tensors))
+
+
+def warmed(plan: Plan, group: Group, pool: ReferencePool, counts: GroupCounts) -> GroupCounts:
+    """The counters of a pool that begins with what the plan has for it; `pool` has it then."""
+    if not group.warm:
+        return counts
+    hottest = [(expert, millionths * 1e-6) for expert, millionths in group.warm]
+    n_kept = plan.pin.of(group.slots, len(hottest)) if plan.pin else 0
+    return replace(counts, warmed=len(pool.warm(hottest, n_kept=n_kept)), pinned=n_kept)
 
 
 def _served_on_device(plan: Plan, pool: ReferencePool, asked: Sequence[int], n_tokens: int, group: Group) -> PhaseCounts:
@@ -157,5 +169,10 @@ def _nothing(group: Group) -> GroupCounts:
 
 def _added(counts: GroupCounts, more: GroupCounts) -> GroupCounts:
     return replace(
-        counts, refused=counts.refused + more.refused, generation=counts.generation + more.generation, prompt=counts.prompt + more.prompt
+        counts,
+        refused=counts.refused + more.refused,
+        generation=counts.generation + more.generation,
+        prompt=counts.prompt + more.prompt,
+        warmed=counts.warmed + more.warmed,
+        pinned=counts.pinned + more.pinned,
     )

@@ -16,9 +16,10 @@ from slotpool import plan as plans
 from slotpool.native import GroupCounts, PhaseCounts
 from slotpool.plan import Group, Plan
 from slotpool.policies import Lookup, ReferencePool, make_policy
+from slotpool.profile import usable_slots
 from testkit.chaos import Counters
 from testkit.chaos.process import here
-from testkit.oracle import Bits, Setup, Steps, Ubatch, pooled
+from testkit.oracle import Bits, Setup, Steps, Ubatch, pooled, warmed
 
 ON_DEVICE = Setup(n_gpu_layers=99, tensor_split=(1.0, 0.0), load_mode="none", n_ubatch=256, n_ctx=1024)
 GENERATION_TOKENS = 8
@@ -73,13 +74,17 @@ def expected_tiers(plan: Plan, ram_slots: Sequence[int], ubatches: Sequence[Ubat
 def _of_group(plan: Plan, group: Group, n_ram: int, ubatches: Sequence[Ubatch]) -> tuple[GroupCounts, GroupCounts]:
     pool = ReferencePool(group.n_expert, group.slots, make_policy(plan.policy, plan.decay, group.n_expert, group.slots))
     ram = ReferencePool(group.n_expert, n_ram, make_policy(plan.policy, plan.decay, group.n_expert, n_ram)) if n_ram else None
-    on_device, in_ram = _nothing(group, group.slots), _nothing(group, n_ram)
+    on_device, in_ram = warmed(plan, group, pool, _nothing(group, group.slots)), _nothing(group, n_ram)
+    usable = usable_slots(group.slots, group.n_expert, on_device.pinned)
+    rest = [(expert, millionths * 1e-6) for expert, millionths in group.warm[group.slots :]]
+    if ram and rest:
+        in_ram = replace(in_ram, warmed=len(ram.warm(rest)))
     for ubatch in ubatches:
         ids = ubatch.ids[group.layer, group.pass_]
         if not len(ids):
             continue
         rows = ids.ravel().tolist()
-        if min(ids.shape[1] * ubatch.n_tokens, group.n_expert) > group.slots:
+        if min(ids.shape[1] * ubatch.n_tokens, group.n_expert) > usable:
             in_ram = _added(in_ram, ubatch, _counted(_asked(ram, rows, is_passing=True), group, len(rows)))
             on_device = _added(on_device, ubatch, PhaseCounts(events=1, rows_cpu=len(rows)))
             continue
@@ -103,6 +108,8 @@ def _of_group(plan: Plan, group: Group, n_ram: int, ubatches: Sequence[Ubatch]) 
             rows_cpu=0 if is_copied else len(rows) - rows_hit,
             bytes_copied=len(admitted) * group.slab_bytes,
             bytes_saved=hits * group.slab_bytes,
+            ranges_copied=len(admitted) * len(group.tensors),
+            empty_copies=int(not missed),
         )
         on_device = _added(on_device, ubatch, made)
     return on_device, in_ram
@@ -127,6 +134,8 @@ def _counted(lookups: Sequence[Lookup], group: Group, n_rows: int) -> PhaseCount
         rows_copy=n_rows - rows_hit,
         bytes_copied=n_misses * group.slab_bytes,
         bytes_saved=len(hits) * group.slab_bytes,
+        ranges_copied=n_misses * len(group.tensors),
+        empty_copies=int(not n_misses),
     )
 
 

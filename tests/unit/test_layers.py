@@ -23,6 +23,7 @@ ROOMS = [
     "speeds",
     "model",
     "trace",
+    "profile",
     "policies",
     "simulate",
     "analyze",

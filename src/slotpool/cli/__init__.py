@@ -19,7 +19,23 @@ from slotpool.about import version
 from slotpool.cli.failure import explain
 from slotpool.errors import unknown
 
-VERBS = ("demo", "run", "exec", "top", "trace", "analyze", "simulate", "probe", "plan", "drift", "soak", "report", "inspect", "doctor")
+VERBS = (
+    "demo",
+    "run",
+    "exec",
+    "top",
+    "trace",
+    "analyze",
+    "simulate",
+    "profile",
+    "probe",
+    "plan",
+    "drift",
+    "soak",
+    "report",
+    "inspect",
+    "doctor",
+)
 """The verbs in the order of the help. A verb's file is imported only when the verb, or the list of all, is asked for."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,7 @@ def _decided(path: Path, options: dict[str, Any]) -> tuple[Decision, list[str]]:
     names = _names(pool.pop("device"), pool["ram_budget"])
     trace = _trace(options["trace_file"], facts)
     pool.pop("require_pool")
+    hot, pin = pool.pop("profile"), pool.pop("pin")
     given, notes = gather(
         facts,
         Asked(**pool),
@@ -105,11 +107,18 @@ def _decided(path: Path, options: dict[str, Any]) -> tuple[Decision, list[str]]:
         reserved=(options["reserve"] or 0) + sum(map(_bytes_of, (*options["draft"], *options["mmproj"], *options["lora"]))),
         measure=lambda subjects: _speeds(subjects, options["fresh"]),
     )
-    decision = decide(given)
+    decision = _with_profile(decide(given), facts, hot, pin)
     notes += lock_notes(facts, decision.made) if options["mlock"] else ()
     if decision.outlook.predicted and trace is None:
         notes.append(f"hit rate {ASSUMED}")
     return decision, notes
+
+
+def _with_profile(decision: Decision, facts: Model, path: Path | None, pin: str | None) -> Decision:
+    from slotpool import plan, profile
+
+    found = profile.read(path) if path else None
+    return replace(decision, made=plan.with_profile(decision.made, facts, found, pin, printable(path or "--profile")))
 
 
 def _wanted(options: dict[str, Any]) -> Wanted:

@@ -92,8 +92,21 @@ def pool_options(default_slots: Slots | None, default_in_words: str = "") -> Cal
             callback=lambda _ctx, _param, value: value.split(",") if value else [],
             help="Add the devices of RPC servers.",
         )
+        profile = click.option(
+            "--profile",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Slots begin with what this says is hot: a profile, a trace, an imatrix.",
+        )
+        pin = click.option(
+            "--pin",
+            metavar="SHARE|N",
+            help="Never evict the profile's hottest experts: a share of the slots (25%), or a number of them.",
+        )
         require = click.option("--require-pool", is_flag=True, help="Fail (exit code 1) when nothing is pooled.")
-        return slots(per_layer(per_role(miss(prefill(policy(device(device_budget(rpc(ram_budget(rail(exact(require(command)))))))))))))
+        return slots(
+            per_layer(per_role(miss(prefill(policy(device(device_budget(rpc(ram_budget(rail(exact(profile(pin(require(command))))))))))))))
+        )
 
     return add
 
@@ -122,6 +135,8 @@ NAMES = (
     "ram_budget",
     "rail",
     "exact",
+    "profile",
+    "pin",
     "require_pool",
 )
 """The options by the names of `slotpool.load`'s keywords."""
@@ -132,9 +147,18 @@ def taken(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options.pop(name) for name in NAMES}
 
 
+def save_profile_option(command: _Command) -> _Command:
+    """The option of verbs that can keep what was hot for the next session."""
+    text = "Keep which experts were asked for, for the next session's --profile; a profile of this model that is there is replaced."
+    return click.option("--save-profile", type=click.Path(path_type=Path), metavar="FILE", help=text)(command)
+
+
 def planned(options: dict[str, Any]) -> dict[str, Any]:
-    """Takes the pool's options out of `options`, as keywords of `slotpool.plan.make`: for programs whose devices are their own."""
-    found = taken(options)
+    """Takes the pool's options out of `options`, as keywords of `slotpool.plan.make`: for programs whose devices are their own.
+
+    `profile` and `pin` are no keywords of it and stay.
+    """
+    found = {name: options.pop(name) for name in NAMES if name not in ("profile", "pin")}
     if found.pop("rpc"):
         raise SlotpoolError("expected RPC servers among the program's own arguments, found them before --", where="--rpc")
     found.pop("require_pool")

@@ -48,9 +48,8 @@ def _disk(stats: Stats) -> str:
 
 
 def _profile(stats: Stats) -> str:
-    """What the slots began with, and how many of them never change."""
-    pinned = f", {stats['pinned']} of them pinned" if stats["pinned"] else ""
-    return f" ({stats['warmed']} experts from the profile{pinned})" if stats["warmed"] else ""
+    """What the slots began with."""
+    return f", {stats['warmed']} experts from the profile" if stats["warmed"] else ""
 
 
 def _ram(stats: Stats) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from slotpool.cli.output import json_option, print_json, print_note
-from slotpool.cli.pool_options import plan_option, pool_options, taken
+from slotpool.cli.pool_options import plan_option, pool_options, save_profile_option, taken
 from slotpool.errors import REFUSED, SlotpoolError, printable
 from slotpool.model import Model, read
 from slotpool.pool_stats import Stats
@@ -40,6 +40,7 @@ class Request:
     repack: bool
     pool: dict[str, Any]
     trace: Path | None = None
+    save_profile: Path | None = None
 
 
 @click.command("run")
@@ -56,6 +57,7 @@ class Request:
 @click.option("--chat", is_flag=True, help="Put the prompt into the model's chat template.")
 @click.option("--repack/--no-repack", default=True, help="Let the engine repack experts that are not pooled.  [default: repack]")
 @click.option("--trace", type=click.Path(path_type=Path), help="A new file for the routing of every pooled event.")
+@save_profile_option
 @pool_options("auto")
 @plan_option
 @json_option
@@ -92,6 +94,7 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
             repack=request.repack,
             **request.pool,
             trace_path=request.trace,
+            save_profile=request.save_profile,
             n_ctx=context_size(facts, request.ctx),
             n_threads=request.threads,
             n_threads_batch=request.threads,
@@ -109,6 +112,8 @@ def run(request: Request, *, stream: bool) -> dict[str, Any]:
     if stream:
         print(flush=True)
     _note_trace(request.trace, llm.slotpool_traced)
+    if request.save_profile:
+        print_note(f"slotpool: profile in {printable(request.save_profile)}")
     _check_used(stats, len(made.tokens))
     return vars(made) | {"tokens": list(made.tokens), "load_ms": load_ms, "stats": stats}
 

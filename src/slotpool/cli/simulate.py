@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
+from slotpool import profile as profiles
 from slotpool import trace
 from slotpool.cli.output import json_option, print_json, print_line, print_table
 from slotpool.cli.parameters import OneOf
 from slotpool.errors import SlotpoolError, printable
+from slotpool.profile import Pin, Profile
 from slotpool.simulate import ADMISSIONS, POLICIES, STORES, Result, Settings, Slots, simulate
 
 
@@ -53,9 +55,25 @@ from slotpool.simulate import ADMISSIONS, POLICIES, STORES, Result, Settings, Sl
 @click.option(
     "--phase", type=OneOf("phase", trace.PHASES), default=None, help="Count prompts or generation only; the other is replayed too."
 )
+@click.option(
+    "--profile", type=click.Path(path_type=Path), metavar="FILE", help="Pools of online policies begin with what this says is hot."
+)
+@click.option(
+    "--pin", metavar="SHARE|N", help="Never evict the profile's hottest experts: a share of the slots (25%), or a number of them."
+)
 @json_option
 def command(
-    path: Path, policies: str, slots: str, is_global: bool, store: str, admission: str, train: float, phase: str | None, as_json: bool
+    path: Path,
+    policies: str,
+    slots: str,
+    is_global: bool,
+    store: str,
+    admission: str,
+    train: float,
+    phase: str | None,
+    profile: Path | None,
+    pin: str | None,
+    as_json: bool,
 ) -> None:
     """Replay a trace through pools of any size.
 
@@ -66,13 +84,29 @@ def command(
     found = trace.load(path)
     if isinstance(found, trace.Heat):
         raise SlotpoolError("expected a trace, found counts without the order of tokens", where=printable(path))
-    settings = Settings(is_global=is_global, store=store, admission=admission, train=train, phase=phase or "")
+    hot, limits = _profile(found, profile, pin)
+    settings = Settings(is_global=is_global, store=store, admission=admission, train=train, phase=phase or "", profile=hot, pin=limits)
     asked = [Slots.parse(word, where="slotpool simulate --slots") for word in slots.split(",")]
     result = simulate(found, [name.strip() for name in policies.split(",")], asked, settings)
     if as_json:
         print_json({"rows": [asdict(row) for row in result.rows], "lookups_per_second": result.lookups_per_second})
     else:
         _print(result)
+
+
+def _profile(found: trace.Trace, path: Path | None, pin: str | None) -> tuple[Profile | None, Pin | None]:
+    """The profile, which must be of the trace's model where both say whose they are, and the limits of its pins."""
+    limits = profiles.pin_of(pin, max((group.n_expert_used for group in found.groups), default=1))
+    if path is None:
+        if limits:
+            raise SlotpoolError("expected a profile that says who is pinned, found none", where="--pin", do="Add --profile FILE.")
+        return None, None
+    hot = profiles.read(path)
+    known = {(group.layer, group.pass_): group.n_expert for group in found.groups}
+    is_other = "" not in (hot.facts.fingerprint, found.facts.fingerprint) and hot.facts.fingerprint != found.facts.fingerprint
+    if is_other or any(known.get((group.layer, group.pass_), group.n_expert) < group.n_expert for group in hot.groups):
+        raise SlotpoolError("expected a profile of the trace's model, found one of another", where=printable(path))
+    return hot, limits
 
 
 def _print(result: Result) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from slotpool import model, native, plan
+from slotpool import model, native, plan, profile
 from slotpool.errors import REFUSED, SlotpoolError, printable, quoted
 from slotpool.exec.child import run_child
 from slotpool.exec.fit_target import VARIABLE as FIT_VARIABLE
@@ -25,6 +25,7 @@ from slotpool.exec.program_options import Option, value
 from slotpool.exec.report import Report, read_report
 from slotpool.model import Model
 from slotpool.plan import Plan
+from slotpool.trace.fingerprint import facts_of, fingerprint
 
 CORE_VARIABLE = "GGML_BACKEND_PATH"
 """ggml's own: the one backend from outside that a program loads beside those it was built with."""
@@ -40,21 +41,33 @@ MakePlan = Callable[[Model], Plan]
 Say = Callable[[str], None]
 
 
-def run(command: Sequence[str], make_plan: MakePlan, *, require_pool: bool = False, say: Say, say_more: Say = lambda _: None) -> int:
+def run(
+    command: Sequence[str],
+    make_plan: MakePlan,
+    *,
+    require_pool: bool = False,
+    save_profile: Path | None = None,
+    say: Say,
+    say_more: Say = lambda _: None,
+) -> int:
     """Runs `command`, a program and its arguments, with a pool for the model that the arguments name; returns its exit code.
 
     128 + n for a program that signal n ended, as a shell has it. `say` takes a line for the user, `say_more` one that only a curious
     one wants. Raises SlotpoolError for a program or a model that cannot be found, variables that the user has set already, and
-    with `require_pool` for an empty plan. A program that then uses no pool makes 1 of 0 with `require_pool`.
+    with `require_pool` or `save_profile` for an empty plan. `save_profile` is where the
+    profile of all its processes that exited goes. A program that then uses no pool makes 1 of 0 with `require_pool`.
     """
     program = _find(command[0])
     _check_environment(os.environ)
     facts = _read(program_model(command[1:], os.environ))
     made = _for_program(make_plan(facts), facts, command[1:])
+    if save_profile is not None:
+        profile.check_target(save_profile, fingerprint(facts))
+        made = replace(made, has_heat_report=True)
     for warning in made.warnings:
         say(f"warning: {warning}")
     if not made.groups:
-        return _run_plain(program, command, made, facts, require_pool, say)
+        return _run_plain(program, command, made, facts, require_pool or save_profile is not None, say)
     with _private_folder() as folder:
         added = _variables(program, folder / "plan") | _reservation(made, command[1:], say_more)
         report = folder / "report"
@@ -62,7 +75,22 @@ def run(command: Sequence[str], make_plan: MakePlan, *, require_pool: bool = Fal
         for name, value in added.items():
             say_more(f"{name}={value}")
         code = run_child(program, command, dict(os.environ) | added, folder)
-        return _judge(code, command[0], read_report(report), require_pool, say)
+        found = read_report(report)
+        code = _judge(code, command[0], found, require_pool, say)
+        return _save(code, save_profile, found, facts, say) if save_profile is not None else code
+
+
+def _save(code: int, path: Path, found: Report, facts: Model, say: Say) -> int:
+    """Writes the profile; what cannot be kept makes 1 of 0."""
+    experts = {(one.layer, plan.PASSES[one.is_chunk]): one.n_expert for one in facts.experts}
+    heat = {place: [rows.get(expert, 0) for expert in range(experts[place])] for place, rows in found.heat.items() if place in experts}
+    made = profile.of_heat(facts_of(facts, "", "exec"), heat)
+    if not made.groups:
+        say("no profile written: no process said at its exit which experts it asked for")
+        return code or REFUSED
+    profile.write(path, made)
+    say(f"profile in {printable(path)}")
+    return code
 
 
 def _variables(program: str, plan_path: Path) -> dict[str, str]:

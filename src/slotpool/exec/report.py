@@ -6,10 +6,13 @@ The format is stated in `core/backend/exit_report.h`. The file is written by ano
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 24
+_HEAT = re.compile(r"heat (\d{1,6}) (exps|chexps)((?: \d{1,6}:\d{1,15})+)")
 _EXIT = re.compile(r"exit pooled=(\d{1,9}) lookups=(\d{1,20})")
 
 
@@ -23,6 +26,8 @@ class Report:
     n_ended: int = 0
     pooled: int = 0
     """The most expert tensors that one process had in slots."""
+    heat: Mapping[tuple[int, str], Mapping[int, int]] = field(default_factory=dict)
+    """Rows that asked for an expert, of each (layer, pass), over all processes; not checked against any model."""
 
     @property
     def has_ended(self) -> bool:
@@ -51,4 +56,13 @@ def read_report(path: Path) -> Report:
         n_ended=len(ends),
         n_loaded=n_loaded,
         pooled=max((int(match[1]) for match in ends), default=0),
+        heat=_heat(match for match in map(_HEAT.fullmatch, statements) if match),
     )
+
+
+def _heat(found: Iterable[re.Match[str]]) -> dict[tuple[int, str], Counter[int]]:
+    heat: dict[tuple[int, str], Counter[int]] = {}
+    for match in found:
+        pairs = (word.split(":") for word in match[3].split())
+        heat.setdefault((int(match[1]), match[2]), Counter()).update({int(expert): int(rows) for expert, rows in pairs})
+    return heat

@@ -19,7 +19,6 @@ from slotpool.plan.facts import (
     Group,
     Off,
     OnePerDevice,
-    Pin,
     Plan,
     PlannedDevice,
     PlannedFile,
@@ -32,6 +31,7 @@ from slotpool.plan.make import make
 from slotpool.plan.reader import PlanFile, from_text, read_plan
 from slotpool.plan.slots import all_off
 from slotpool.plan.text import to_text
+from slotpool.plan.warm import with_profile
 
 __all__ = [
     "DECAY",
@@ -47,7 +47,6 @@ __all__ = [
     "OnePerDevice",
     "PerLayer",
     "PerRole",
-    "Pin",
     "Plan",
     "PlanFile",
     "PlannedDevice",
@@ -64,4 +63,5 @@ __all__ = [
     "staging_bytes",
     "tensor_states",
     "to_text",
+    "with_profile",
 ]

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from slotpool import policies
 from slotpool.model import ExpertTensor
+from slotpool.profile import Pin
 
 POLICIES = ("default", *policies.POLICIES)
 """Names of eviction policies. `default` is the one that measured best so far (docs/log.md)."""
@@ -60,18 +61,6 @@ class Group:
     def slab_bytes(self) -> int:
         """Bytes of one expert over all tensors of the group: what a miss copies."""
         return sum(tensor.slab_bytes for tensor in self.tensors)
-
-
-@dataclass(frozen=True)
-class Pin:
-    """How many of the experts that slots begin with are never evicted: at most so many millionths of a group's slots, and at most `slots`.
-
-    `spare` slots of a group stay for others, whatever was asked for: what one token uses.
-    """
-
-    millionths: int
-    slots: int
-    spare: int
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from slotpool.errors import SlotpoolError, printable
 from slotpool.model import ExpertTensor
-from slotpool.plan.facts import DYNAMIC, EXPLICIT, MISSES, PREFILL, WHOLE, Group, Off, Pin, Plan, PlannedDevice, PlannedFile, PlannedMemory
+from slotpool.plan.facts import DYNAMIC, EXPLICIT, MISSES, PREFILL, WHOLE, Group, Off, Plan, PlannedDevice, PlannedFile, PlannedMemory
+from slotpool.profile import Pin
 
 MAX_BYTES = 16 << 20
 """Of a plan file."""

@@ -11,7 +11,9 @@ from __future__ import annotations
 from slotpool.policies.policy import NONE, PoolView
 
 MOST_EVENTS = 1000.0
-"""That a seed stands for, where a decay forgets nothing or little."""
+"""That a score sums up, where a decay forgets nothing or little."""
+TRUST = 0.1
+"""Of the score that what is expected would have led to (docs/log.md)."""
 UNIT_LIMIT = 1e100
 """Above this the scores are rescaled, long before a double overflows. Part of the specification: rescaling rounds."""
 
@@ -26,14 +28,14 @@ class Decay:
 
     def __init__(self, decay: float, n_expert: int, n_slots: int) -> None:
         self._growth = 1.0 / decay
-        self._horizon = MOST_EVENTS if decay > 0.999 else 1.0 / (1.0 - decay)  # events that a score sums up
+        self._seed = TRUST * (MOST_EVENTS if decay > 0.999 else 1.0 / (1.0 - decay))
         self._unit = 1.0  # what one event adds
         self._scores = [0.0] * n_expert
         self._n_slots = n_slots
 
     def seed(self, expert: int, share: float) -> None:
-        """The score that so many of all events asking for the expert have always led to."""
-        self._scores[expert] += share * self._horizon * self._unit
+        """A part of the score that so many of all events asking for the expert have always led to: enough to be ahead, soon outweighed."""
+        self._scores[expert] += share * self._seed * self._unit
 
     def begin_event(self) -> None:
         """All that was asked for so far counts less, by the decay."""

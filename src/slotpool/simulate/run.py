@@ -16,6 +16,7 @@ from slotpool import policies as known
 from slotpool.errors import SlotpoolError, unknown
 from slotpool.native import EventArrays, Replayed
 from slotpool.native.replay import replay
+from slotpool.profile import usable_slots
 from slotpool.simulate.settings import ADMISSIONS, STORES, Settings, Slots
 from slotpool.simulate.streams import Stream, streams_of
 from slotpool.trace import PHASES, Trace
@@ -82,13 +83,15 @@ def _check(policies: Sequence[str], slots: Sequence[Slots], settings: Settings) 
         raise SlotpoolError("expected at least one policy and one number of slots, found none")
     if not 0.0 <= settings.train < 1.0:
         raise SlotpoolError(f"expected a share from 0 to less than 1, found {settings.train:g}", where="--train")
+    if settings.profile and settings.is_global:
+        raise SlotpoolError("expected a pool for each layer with a profile, found one over all layers", where="--global")
     if "static" in policies and not settings.train:
         raise SlotpoolError("policy static needs a part to learn from, found none", where="--train", do="Try --train 0.5.")
 
 
 def _rows(judged: list[Stream], learned: list[Stream], policies: Sequence[str], asked: Slots, settings: Settings) -> list[Row]:
     sizes = [sum(asked.of(n_expert) for n_expert in stream.experts) for stream in judged]
-    seen = [stream.arrays(n_slots, settings.store) for stream, n_slots in zip(judged, sizes, strict=True)]
+    seen = [stream.arrays(_usable(settings, stream, n_slots), settings.store) for stream, n_slots in zip(judged, sizes, strict=True)]
     n_layers = sum(len(stream.experts) for stream in judged)
     found: dict[str, tuple[Replayed, float]] = {}
     for name in dict.fromkeys(("belady", *policies)):
@@ -145,7 +148,24 @@ def _replay(name: str, learned: Stream, settings: Settings) -> Replay:
 def _online(policy: str, settings: Settings, stream: Stream, events: EventArrays, n_slots: int) -> tuple[Replayed, Replayed]:
     # decay is per ubatch; a pool over all layers has an event for each of them
     decay = settings.decay ** (1.0 / len(stream.experts))
-    return replay(native.Pool(stream.n_expert, n_slots, policy, decay), events, settings.admission)
+    pool = native.Pool(stream.n_expert, n_slots, policy, decay)
+    hottest, n_kept = _warm(settings, stream, n_slots)
+    if hottest:
+        pool.warm(hottest, n_kept=n_kept)
+    return replay(pool, events, settings.admission)
+
+
+def _warm(settings: Settings, stream: Stream, n_slots: int) -> tuple[list[tuple[int, float]], int]:
+    """What the pool begins with, the hottest first, and how many of these are never evicted: as the core has it from a plan."""
+    found = settings.profile.by_place.get(stream.place) if settings.profile and stream.place else None
+    if found is None:
+        return [], 0
+    hottest = [(expert, millionths * 1e-6) for expert, millionths in found.expected(stream.n_used)]
+    return hottest, settings.pin.of(n_slots, len(hottest)) if settings.pin else 0
+
+
+def _usable(settings: Settings, stream: Stream, n_slots: int) -> int:
+    return usable_slots(n_slots, stream.n_expert, _warm(settings, stream, n_slots)[1])
 
 
 def _static(learned: Stream, phase: str, stream: Stream, events: EventArrays, n_slots: int) -> tuple[Replayed, Replayed]:

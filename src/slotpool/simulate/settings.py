@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slotpool.errors import SlotpoolError, quoted
+from slotpool.profile import Pin, Profile
 
 STORES = ("memory", "disk")
 """Where experts lie. In memory an event too large for the slots is computed there and the pool does not see it; on disk it passes."""
@@ -45,7 +46,8 @@ class Settings:
 
     `is_global`: one pool over the experts of all layers with as many slots in total. `train`: the share of the trace, from its
     beginning, that only the static set learns from; everything is judged on the rest, from empty slots. `phase`: prompt or
-    generation, or empty for both; what is not counted is replayed all the same.
+    generation, or empty for both; what is not counted is replayed all the same. With `profile` the pools of online policies begin with
+    what it says is hot, and `pin` says how many of these are never evicted.
     """
 
     is_global: bool = False
@@ -54,3 +56,5 @@ class Settings:
     train: float = 0.0
     phase: str = ""
     decay: float = 0.97
+    profile: Profile | None = None
+    pin: Pin | None = None

@@ -24,6 +24,8 @@ class Stream:
     """
 
     experts: tuple[int, ...]
+    place: tuple[int, str] | None  # layer and pass; None of all layers together
+    n_used: int
     ids: NDArray[np.int32]
     first: NDArray[np.int64]
     ubatch: NDArray[np.int64]
@@ -41,6 +43,8 @@ class Stream:
         lengths = np.diff(self.first)
         return Stream(
             self.experts,
+            self.place,
+            self.n_used,
             self.ids[np.repeat(is_kept, lengths)],
             _cuts(lengths[is_kept]),
             self.ubatch[is_kept],
@@ -49,7 +53,7 @@ class Stream:
         )
 
     def arrays(self, n_slots: int, store: str) -> EventArrays:
-        """What a pool of `n_slots` sees: events that do not fit pass where the store is a disk, and are not seen in memory."""
+        """What a pool sees whose events may ask for `n_slots`: what does not fit passes over a disk, and in memory is not seen."""
         fits = self.needs <= n_slots
         seen = self if store == "disk" else self.select(fits)
         marks = np.where(seen.phase == PROMPT, IS_PROMPT, 0) | np.where(seen.needs > n_slots, PASSES, 0)
@@ -75,7 +79,9 @@ def _stream(group: Group) -> Stream:
     events = group.events
     needs = np.minimum(events.n_tokens.astype(np.int64) * group.n_expert_used, group.n_expert)
     first = events.first_row * group.n_expert_used
-    return Stream((group.n_expert,), group.ids.reshape(-1), first, events.ubatch, events.phase, needs)
+    return Stream(
+        (group.n_expert,), (group.layer, group.pass_), group.n_expert_used, group.ids.reshape(-1), first, events.ubatch, events.phase, needs
+    )
 
 
 def _merged(groups: list[Group]) -> Stream:
@@ -90,7 +96,7 @@ def _merged(groups: list[Group]) -> Stream:
     begins = _cuts(lengths)[:-1][order]
     first = _cuts(lengths[order])
     rows = np.arange(first[-1]) + np.repeat(begins - first[:-1], lengths[order])
-    return Stream(experts, ids[rows], first, ubatch[order], phase[order], needs[order])
+    return Stream(experts, None, groups[0].n_expert_used, ids[rows], first, ubatch[order], phase[order], needs[order])
 
 
 def _cuts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from slotpool.report.kinds import (
     simulated,
     soak,
     speeds,
+    warm_start,
 )
 from slotpool.report.kinds.kind import Kind
 
@@ -32,6 +33,7 @@ KINDS: dict[str, Kind] = {
     "prompt_stream": prompt_stream.KIND,
     "rpc_wire": rpc_wire.KIND,
     "simulate": simulated.KIND,
+    "warm_start": warm_start.KIND,
     "drift": drift.KIND,
     "soak": soak.KIND,
 }
