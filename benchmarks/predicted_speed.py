@@ -92,14 +92,16 @@ def worker(routing: str, ratios: Sequence[float] = RATIOS, shares: Sequence[floa
         path, tokens = grid.routed(routing, Path(folder), N_FILL + N_LEARN + N_MEASURED)
         facts = files.read(path)
         _trace[:] = [recorded(routing, path, facts, tokens, Path(folder))]
-        return [measure(path, facts, tokens, routing, grid.Cell(ratio, 0, share)) for ratio in ratios for share in shares]
+        cells = [measure(path, facts, tokens, routing, grid.Cell(ratio, 0, share)) for ratio in ratios for share in shares]
+        return [cell for cell in cells if cell]
 
 
-def measure(path: Path, facts: files.Model, tokens: Sequence[int], routing: str, cell: grid.Cell) -> dict[str, Any]:
-    """Predicted and measured, at one point."""
+def measure(path: Path, facts: files.Model, tokens: Sequence[int], routing: str, cell: grid.Cell) -> dict[str, Any] | None:
+    """Predicted and measured, at one point; None where the planner gives no slots, since there is nothing to measure then."""
     decision = planned(facts, routing, cell)
     if not decision.made.groups or not decision.outlook.predicted or not decision.outlook.plain:
-        raise SystemExit(f"expected a plan with slots at {cell}, found none: {decision.outlook.reason}")
+        print(f"{routing}, {cell}: no slots, {decision.outlook.reason}", file=sys.stderr)
+        return None
     speed, hit_rate = pooled_speed(path, facts, tokens, cell, decision)
     plain = plain_speed(path, facts, tokens, cell)
     return asdict(cell) | {

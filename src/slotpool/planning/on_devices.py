@@ -31,8 +31,8 @@ def on_devices(given: Given, own: Sequence[int]) -> Decision:
     where = Places(given, [one.free for one in terms])(made.groups)
     slots = device_slots(given, made.groups, where, terms, own)
     if not any(slots):
-        no_room = off(f"no budget for what one token uses: {budgets_of(terms)} for slots", given, terms)
-        return replace(no_room, host_layers=host_layers(given, where, made.groups, terms))
+        none = off(_why_none(given, made.groups, where, terms), given, terms)
+        return replace(none, host_layers=host_layers(given, where, made.groups, terms))
     layers = [_layer(given, group, terms[place].name, n, terms) for group, place, n in zip(made.groups, where, slots, strict=True)]
     outlook = judge(layers, given.other_seconds(), way_of(given), CPU)
     left = host_layers(given, where, made.groups, terms)
@@ -83,6 +83,13 @@ class Places:
     def __call__(self, groups: Sequence[Group]) -> list[int]:
         last = len(self._ends) - 1
         return [next((i for i, end in enumerate(self._ends) if group.layer / self._n_layer < end), last) for group in groups]
+
+
+def _why_none(given: Given, groups: Sequence[Group], where: Sequence[int], terms: Sequence[Terms]) -> str:
+    least = [event_of(given, group).n_used * group.slab_bytes + budget.DEVICE_TAIL * len(group.tensors) for group in groups]
+    if any(n_bytes <= terms[place].budget for n_bytes, place in zip(least, where, strict=True)):
+        return f"slots would not pay: none of the {budgets_of(terms)} saves enough for its bytes with this routing"
+    return f"no budget for what one token uses: {budgets_of(terms)} for slots"
 
 
 def host_layers(given: Given, where: Sequence[int], groups: Sequence[Group], terms: Sequence[Terms]) -> tuple[int, ...]:
