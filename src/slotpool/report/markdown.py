@@ -32,13 +32,18 @@ def sheet_lines(sheet: Sheet) -> list[str]:
 
 def table_lines(table: Table) -> list[str]:
     """The table with its title and note; long ones are folded."""
-    marks = ["---" if is_words else "---:" for is_words in table.is_words]
-    rows = [_line(row) for row in (table.header, marks, *table.rows)]
+    rows = row_lines(table)
     note = [text(table.note), ""] if table.note else []
     if len(table.rows) <= LONG:
         return [f"**{text(table.title)}**", "", *rows, "", *note]
     head = f"<details><summary>{text(table.title)}, {len(table.rows)} rows</summary>"
     return [head, "", *rows, "", "</details>", "", *note]
+
+
+def row_lines(table: Table) -> list[str]:
+    """The table alone, however long it is."""
+    marks = ["---" if is_words else "---:" for is_words in table.is_words]
+    return [_line(row) for row in (table.header, marks, *table.rows)]
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from slotpool.report.facts import Sheet, Table
 from slotpool.report.losses import losses
-from slotpool.report.markdown import sheet_lines, table_lines, text
+from slotpool.report.markdown import row_lines, sheet_lines, text
 from slotpool.report.sheets import newest
 
 _HEAD = """# Performance
@@ -46,7 +46,7 @@ def _losses(shown: Sequence[Sheet]) -> list[str]:
     lines = ["## Where we lose", "", "Every ratio of a newest record whose median is below 1, the worst first within a record.", ""]
     if not found.table.rows:
         return [*lines, "None of the records has one.", ""]
-    return [*lines, *table_lines(found.table)[2:], *(f"{text(one)}.\n" for one in found.left_out)]
+    return [*lines, *row_lines(found.table), "", *(f"{text(one)}.\n" for one in found.left_out)]
 
 
 def _records(shown: Sequence[Sheet], names: Collection[str]) -> list[str]:
@@ -60,7 +60,7 @@ def _records(shown: Sequence[Sheet], names: Collection[str]) -> list[str]:
         )
         for sheet in shown
     )
-    return ["## Records", "", *table_lines(Table("", ("kind", "date", "commit", "machine", "command"), rows, n_text=5))[2:]]
+    return ["## Records", "", *row_lines(Table("", ("kind", "date", "commit", "machine", "command"), rows, n_text=5)), ""]
 
 
 def short_table(sheets: Sequence[Sheet]) -> list[str]:
@@ -70,4 +70,4 @@ def short_table(sheets: Sequence[Sheet]) -> list[str]:
         for sheet in newest(sheets)
         for one in sheet.content.headlines
     )
-    return table_lines(Table("", ("what", "median", "lowest to highest", "record"), rows))[2:]
+    return [*row_lines(Table("", ("what", "median", "lowest to highest", "record"), rows)), ""]
