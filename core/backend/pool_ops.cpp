@@ -23,6 +23,7 @@ constexpr std::array<const char *, 4> kViews = {"VIEW", "RESHAPE", "PERMUTE", "T
 constexpr std::array<const char *, 8> kElementwise = {"GLU", "UNARY", "CLAMP", "SCALE", "SQR", "MUL", "ADD", "ADD_ID"};
 constexpr int kMaxOps = 512;
 constexpr int kMaxHops = 12;
+constexpr int kAllocatingTokens = 2;  // of the only ubatches that a plan with a bypass takes
 
 template <class Names>
 bool is_one_of(const char *name, const Names &names) {
@@ -115,6 +116,7 @@ bool fits_slots(const StoredTensor &stored, std::int64_t n_rows) {
 // has no memory of ours for it either: not even for no rows.
 bool is_served(PoolDevice &device, const StoredTensor &stored, const abi::Tensor *op) {
     if (stored.is_on_disk()) return true;  // nobody else can read it: every shape
+    if (stored.session->plan.is_bypassed && op->src[2]->ne[1] != kAllocatingTokens) return false;
     const std::int64_t n_rows = op->src[2]->ne[0] * op->src[2]->ne[1];
     return n_rows > 0 && (fits_slots(stored, n_rows) || is_streamed(device, stored, op, op->src[2]->ne[1]));
 }

@@ -88,6 +88,7 @@ class PlanReader {
         if (!has_header_) return header(words, line);
         if (words[0] == "policy") return policy(words, line);
         if (words[0] == "poison") return poison(words, line);
+        if (words[0] == "bypass") return bypass(words, line);
         if (words[0] == "misses") return misses(words, line);
         if (words[0] == "prefill") return prefill(words, line);
         if (words[0] == "contexts") return contexts(words, line);
@@ -103,7 +104,8 @@ class PlanReader {
         if (words[0] == "heat") return heat(words, line);
         if (words[0] == "report") return report(words, line);
         return fail(
-            "a statement (policy, poison, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
+            "a statement (policy, poison, bypass, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
+            "report)",
             quoted(words[0]));
     }
 
@@ -128,6 +130,12 @@ class PlanReader {
     bool poison(const Words &words, const std::string &line) {
         if (words.size() != 2 || (words[1] != "on" && words[1] != "off")) return fail("poison on or poison off", quoted(line));
         plan_.poison = words[1] == "on";
+        return true;
+    }
+
+    bool bypass(const Words &words, const std::string &line) {
+        if (words.size() != 2 || (words[1] != "on" && words[1] != "off")) return fail("bypass on or bypass off", quoted(line));
+        plan_.is_bypassed = words[1] == "on";
         return true;
     }
 

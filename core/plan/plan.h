@@ -7,6 +7,7 @@
 //                                         claim=whole|explicit behind it: before the others when not all slots fit (core/plan/fit.h)
 //   tensor blk.0.ffn_gate_exps.weight role=gate slab=884736
 //   bias blk.0.ffn_gate_exps.bias         of an expert tensor of the group, [n, n_expert]: goes with it where it lies and where it is added
+//   bypass on                             on: generated tokens take the stock path beside slots that ubatches of two tokens allocate (benches)
 //   off blk.9.ffn_gate_exps.weight REASON WORDS
 //   contexts all                          all | first: which contexts of the model have pools; first: the first that computes, while it lives
 //   warm 5:1000000 2:750000               experts of the group above, the hottest first: slots begin with them; of a million events, how many
@@ -125,6 +126,7 @@ struct Plan {
     std::string policy = "decay";
     double decay = 0.97;
     bool poison = false;
+    bool is_bypassed = false;
     Misses misses = Misses::copy;
     bool is_settled = false;
     Prefill prefill = Prefill::bypass;

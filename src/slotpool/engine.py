@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import llama_cpp
+import numpy as np
 
 from slotpool import native
 from slotpool.errors import SlotpoolError, printable, quoted
@@ -29,6 +30,7 @@ _CONTINUED_LEVEL = 5
 _callbacks: deque[Any] = deque(maxlen=64)
 """The last log callbacks are kept: another thread of the engine may be inside one while it is being replaced. Not all for good: a long
 session makes many."""
+_WEIGHT_BUFFER = re.compile(rb"(\S+) model buffer size = +([0-9.]+) MiB")
 _COMPUTE_BUFFER = re.compile(rb"(\S+) compute buffer size = +([0-9.]+) MiB")
 _HOST_BUFFER = re.compile(rb"CPU|_Host")
 _CONNECT_SECONDS = 5.0
@@ -80,6 +82,24 @@ def _text_of(name: str) -> str:
         return "unknown"
 
 
+def logits_reader(context: Any, n_vocab: int) -> Callable[[], Any]:
+    """A function that waits for the context's last decode and gives the logits of its last output: [n_vocab], float32, a view.
+
+    For loops that are timed: no array is made anew while the engine's buffer stays where it is.
+    """
+    address_of = _function("llama_get_logits_ith", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
+    handle = ctypes.cast(context, ctypes.c_void_p)
+    views: dict[int, Any] = {}
+
+    def read() -> Any:
+        address = address_of(handle, -1)
+        if address not in views:
+            views[address] = np.ctypeslib.as_array((ctypes.c_float * n_vocab).from_address(address))
+        return views[address]
+
+    return read
+
+
 def n_cores() -> int:
     """Cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -95,6 +115,11 @@ def ggml_path() -> Path | None:
     """The file of the ggml that libllama loaded; None where the system does not say."""
     address = function_address("ggml_backend_load")
     return next((file for low, high, file in _mappings() if low <= address < high), None)
+
+
+def is_mapped(name: str) -> bool:
+    """Whether a file whose name begins with `name` is mapped into this process. False where the system has no /proc."""
+    return any(file.name.startswith(name) for _, _, file in _mappings())
 
 
 def ggml_copies() -> list[Path]:
@@ -198,15 +223,35 @@ def is_registered() -> bool:
 def captured_log() -> Iterator[list[str]]:
     """Collects the engine's error lines instead of printing them, for messages that would otherwise be lost."""
     lines: list[str] = []
+    is_ours = _has_our_log()
 
-    def collect(level: int, text: bytes, _: Callable[[], None]) -> None:
+    def collect(level: int, text: bytes, go_on: Callable[[], None]) -> None:
         if level == _ERROR_LEVEL:
             lines.append(text.decode("utf-8", "replace").strip())
         elif level == _CONTINUED_LEVEL and lines:
             lines[-1] += text.decode("utf-8", "replace").rstrip()
+        elif is_ours:
+            go_on()  # who watches from further out prints nothing either
 
     with _log_to(collect):
         yield lines
+
+
+@contextmanager
+def weight_buffers() -> Iterator[dict[str, int]]:
+    """Collects the sizes of the buffers that a model's weights get within it, bytes by buffer type (`CPU_REPACK` holds what was repacked).
+
+    The engine says them in its log and nowhere else, rounded to hundredths of MiB. What it logs is not printed meanwhile.
+    """
+    sizes: dict[str, int] = {}
+
+    def watch(_level: int, text: bytes, _go_on: Callable[[], None]) -> None:
+        for name, size in _WEIGHT_BUFFER.findall(text):
+            key = name.decode("utf-8", "replace")
+            sizes[key] = sizes.get(key, 0) + int(float(size) * (1 << 20))
+
+    with _log_to(watch):
+        yield sizes
 
 
 @contextmanager
@@ -224,6 +269,14 @@ def compute_buffers() -> Iterator[dict[bytes, int]]:
 
     with _log_to(watch):
         yield sizes
+
+
+def _has_our_log() -> bool:
+    """Whether the engine's log goes to a callback of this module already."""
+    found, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
+    llama_cpp.llama_log_get(ctypes.byref(found), ctypes.byref(data))
+    ours = {ctypes.cast(one, ctypes.c_void_p).value for one in _callbacks}
+    return ctypes.cast(found, ctypes.c_void_p).value in ours
 
 
 @contextmanager
@@ -328,6 +381,22 @@ def experts_in_host_memory(layers: Sequence[int] | None = None) -> Iterator[int]
     pattern = which + r"\.ffn_(gate|up|down|gate_up)_(ch|)exps"
     overrides = (_Override * 2)(_Override(pattern.encode(), host), _Override(None, None))
     yield ctypes.addressof(overrides)
+
+
+@contextmanager
+def kept_on_host(pattern: str) -> Iterator[None]:
+    """Within it, this thread's llama_cpp.Llama keeps tensors whose names `pattern` finds in the CPU's memory, as `-ot PATTERN=CPU` does.
+
+    Not to be open twice at a time.
+    """
+    overrides = (_Override * 2)(_Override(pattern.encode(), _host_buffer_type()), _Override(None, None))
+    with model_defaults(tensor_buft_overrides=ctypes.cast(overrides, ctypes.c_void_p)):
+        yield
+
+
+def _host_buffer_type() -> int:
+    cpu = _function("ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)(b"CPU")
+    return int(_function("ggml_backend_dev_buffer_type", ctypes.c_void_p, ctypes.c_void_p)(cpu))
 
 
 @contextmanager

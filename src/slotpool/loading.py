@@ -109,6 +109,7 @@ def load(
     rail: OnePerDevice = None,
     require_pool: bool = False,
     poison: bool = False,
+    bypass: bool = False,
     repack: bool = True,
     trace_path: str | os.PathLike[str] | None = None,
     slots_per_layer: PerLayer = None,
@@ -135,7 +136,8 @@ def load(
     device; `rail` is then the bytes of RAM that stay free. With a `device` named as well there are two tiers: slots on the device, and
     slots in RAM behind them; `rail` stays the device's, and RAM keeps its default one.
     `require_pool` makes it an error when nothing is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read
-    shows (tests). `repack=False` keeps what is not pooled in the file's layout as well, so that plain and pooled runs go through the
+    shows (tests). `bypass` lets generated tokens pass the pool by: slots are allocated by ubatches of two tokens, and used by no others
+    (benches). `repack=False` keeps what is not pooled in the file's layout as well, so that plain and pooled runs go through the
     same kernels. `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
     With `profile` (a file of `save_profile`, a trace, an imatrix, or a `Profile`) slots begin with what it says is hot; `pin`, a share of
     the slots (`25%`) or a number of them, keeps its hottest experts from ever being evicted. `save_profile` is where the profile of this
@@ -158,7 +160,7 @@ def load(
         choice = planning.choose(
             facts, asked, _devices(device, slots, ram_budget), lambda: _wanted(llama_options), llama_options.get("n_threads")
         )
-    made = _warm(replace(choice.made, poison=poison), facts, profile, pin)
+    made = _warm(replace(choice.made, poison=poison, is_bypassed=bypass), facts, profile, pin)
     if save_profile is not None:
         profiles.check_target(save_profile, fingerprint(facts))
     if (require_pool or trace_path is not None) and not made.groups:

@@ -52,7 +52,7 @@ ROOMS = [
 ]
 """The Python rooms from left to right, as in docs/design.md: a room imports only rooms to its left. A new room needs a place here."""
 NEED_NO_ENGINE = set(ROOMS[: ROOMS.index("engine")])
-ENGINE_ROOMS = {"engine", "generation", "loading", "reserve", "recording", "soak", "cli"}
+ENGINE_ROOMS = {"engine", "generation", "loading", "reserve", "recording", "soak", "bench", "cli"}
 """`generation` drives any llama_cpp.Llama, pooled or not, so it knows the engine and nothing of pools."""
 CTYPES_ROOMS = {"native", "engine", "reserve", "recording"}
 """`native` is the only door to the core; `engine` and `reserve` use the engine's own handle, `recording` the nodes of a callback."""

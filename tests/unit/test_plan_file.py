@@ -332,13 +332,15 @@ REJECTIONS = [
     (
         HEAD + HEAD,
         2,
-        "a statement (policy, poison, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
+        "a statement (policy, poison, bypass, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
+        "report)",
         "slotpool-plan",
     ),
     (
         HEAD + "\n# x\nGroup\n",
         4,
-        "a statement (policy, poison, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, report)",
+        "a statement (policy, poison, bypass, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
+        "report)",
         '"Group"',
     ),
     (HEAD + "policy\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "no name"),
@@ -369,6 +371,8 @@ REJECTIONS = [
     (HEAD + "poison\n", 2, "poison on or poison off", "poison"),
     (HEAD + "poison maybe\n", 2, "poison on or poison off", "maybe"),
     (HEAD + "poison on off\n", 2, "poison on or poison off", "on off"),
+    (HEAD + "bypass\n", 2, "bypass on or bypass off", "bypass"),
+    (HEAD + "bypass maybe\n", 2, "bypass on or bypass off", "maybe"),
     (HEAD + "group\n", 2, A_GROUP, "0 fields"),
     (HEAD + GROUP.replace(" pass=exps", ""), 2, A_GROUP, "4 fields"),
     (HEAD + GROUP.replace("CPU", "CPU 0 0"), 2, A_GROUP, "7 fields"),

@@ -110,6 +110,7 @@ def plans(draw: Any) -> plan.Plan:
         policy=draw(st.sampled_from(["lru", "decay", "follow"])),
         decay=draw(st.floats(0, 1, exclude_min=True)),
         poison=draw(st.booleans()),
+        is_bypassed=draw(st.booleans()),
         files=files,
         memory=plan.PlannedMemory(draw(SIZES), draw(SIZES), draw(st.integers(0, 2**62))) if files else None,
         devices=devices,

@@ -30,6 +30,7 @@ VERBS = (
     "profile",
     "probe",
     "plan",
+    "bench",
     "drift",
     "soak",
     "report",

@@ -66,6 +66,8 @@ def _settings(found: dict[str, Any]) -> list[tuple[str, str]]:
     if memory:
         text = f"budget {_size(memory['budget'])}, rail {_size(memory['rail'])}, {format_bytes(memory['reserve'])} kept for buffers"
         pairs.append(("memory", text))
+    if found["bypass"]:
+        pairs.append(("bypass", "generated tokens take the stock path beside the slots"))
     if found["poison"]:
         pairs.append(("poison", "free slots are filled with 0xFF"))
     return pairs + ([("report", found["report"])] if found["report"] else [])

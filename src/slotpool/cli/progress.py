@@ -22,12 +22,19 @@ def bar(total: int, *, is_shown: bool = True) -> Iterator[Callable[[int, str], N
 
 
 @contextmanager
-def open_bar(*, is_shown: bool = True) -> Iterator[Callable[[int, int, str], None]]:
-    """The same where the total is known on the way: gives a function that is told how many are done, how many there are, and what comes."""
+def open_bar(*, is_shown: bool = True, is_moving: bool = True) -> Iterator[Callable[[int, int, str], None]]:
+    """The same where the total is known on the way: gives a function that is told how many are done, how many there are, and what comes.
+
+    With `is_moving` false nothing is drawn but when it is told: no thread of ours takes time from what is being measured.
+    """
     if not is_shown or not sys.stderr.isatty():
         yield lambda _done, _total, _what: None
         return
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=is_moving) as progress:
         task = progress.add_task("", total=None)
-        yield lambda done, total, what: progress.update(task, completed=done, total=total, description=escape(printable(what)))
+
+        def show(done: int, total: int, what: str) -> None:
+            progress.update(task, completed=done, total=total, description=escape(printable(what)), refresh=not is_moving)
+
+        yield show

@@ -24,6 +24,7 @@ def explained(found: PlanFile) -> dict[str, Any]:
         "prefill": made.prefill,
         "contexts": made.contexts,
         "poison": made.poison,
+        "bypass": made.is_bypassed,
         "report": found.report,
         "heat_report": made.has_heat_report,
         "pin": asdict(made.pin) if made.pin else None,

@@ -114,6 +114,7 @@ class Plan:
 
     `has_heat_report`: the report says how often each expert was asked for.
     `contexts` is `all`, or `first`: only the first context of the model that computes has pools, and the next one when that is gone.
+    With `is_bypassed` generated tokens take the stock path beside slots that ubatches of two tokens allocate: what a pool costs unused.
     With `files` experts stay on disk, and the slots of a group are the most it may have: the core allocates what fits into `memory`.
     """
 
@@ -122,6 +123,7 @@ class Plan:
     policy: str = policies.DEFAULT
     decay: float = DECAY
     poison: bool = False
+    is_bypassed: bool = False
     warnings: tuple[str, ...] = ()
     files: tuple[PlannedFile, ...] = ()
     memory: PlannedMemory | None = None

@@ -130,6 +130,9 @@ class _Reader:
                 raise self.fail("a decay above 0 and at most 1", _quoted(words[2]))
             self.plan = replace(self.plan, decay=decay)
 
+    def bypass(self, one: _Statement) -> None:
+        self.plan = replace(self.plan, is_bypassed=self.one_of(one, "bypass", ("on", "off")) == "on")
+
     def poison(self, one: _Statement) -> None:
         self.plan = replace(self.plan, poison=self.one_of(one, "poison", ("on", "off")) == "on")
 
@@ -332,6 +335,7 @@ class _Reader:
 _STATEMENTS: dict[str, Callable[[_Reader, _Statement], None]] = {
     "policy": _Reader.policy,
     "poison": _Reader.poison,
+    "bypass": _Reader.bypass,
     "misses": _Reader.misses,
     "prefill": _Reader.prefill,
     "contexts": _Reader.contexts,

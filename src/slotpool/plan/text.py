@@ -17,6 +17,8 @@ def to_text(plan: Plan, *, report: str = "") -> str:
     """
     lines = ["slotpool-plan 1", f"policy {plan.policy}" + (f" {plan.decay!r}" if plan.policy != "lru" else "")]
     lines.append(f"poison {'on' if plan.poison else 'off'}")
+    if plan.is_bypassed:
+        lines.append("bypass on")
     if (plan.misses, plan.is_settled) != ("copy", False):
         lines.append(f"misses {plan.misses} {'settled' if plan.is_settled else 'background'}")
     if plan.prefill != "bypass":

@@ -31,7 +31,8 @@ class Choice:
 def choose(model: Model, asked: Asked, devices: Sequence[str], wanted: Callable[[], Wanted], threads: int | None = None) -> Choice:
     """The plan of `slotpool.load`, and of every verb that loads. Arguments as of `gather`, `wanted` to be called where it is needed; raises
     SlotpoolError as `plan.make` does."""
-    available = native.available_memory().smallest
+    # without a pool the core stays out of the process
+    available = native.available_memory().smallest if asked.slots != 0 else None
     if not is_open(model, asked, devices, available):
         return Choice(_as_asked(model, asked, devices, available))
     given, notes = gather(model, asked, devices, wanted(), threads=threads)

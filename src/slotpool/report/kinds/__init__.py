@@ -25,6 +25,11 @@ KINDS: dict[str, Kind] = {
     "prompt_bypass": speeds.PROMPT,
     "prompt_guard_device": speeds.GUARD,
     "bookkeeping": bookkeeping.KIND,
+    "bench_overhead": Kind(
+        "Bench overhead",
+        "The bench's own work in what it times: its loop over tokens against a loop of nothing but llama.cpp's decode, one thread.",
+        other.KIND.content,
+    ),
     "disk_tier": disk_tier.KIND,
     "disk_resident": disk_resident.KIND,
     "device_grid": device_grid.KIND,
