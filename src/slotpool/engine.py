@@ -30,6 +30,8 @@ _CONTINUED_LEVEL = 5
 _callbacks: deque[Any] = deque(maxlen=64)
 """The last log callbacks are kept: another thread of the engine may be inside one while it is being replaced. Not all for good: a long
 session makes many."""
+_open_logs: list[None] = []
+"""One for each block within which the engine's log goes to a callback of this module."""
 _WEIGHT_BUFFER = re.compile(rb"(\S+) model buffer size = +([0-9.]+) MiB")
 _COMPUTE_BUFFER = re.compile(rb"(\S+) compute buffer size = +([0-9.]+) MiB")
 _HOST_BUFFER = re.compile(rb"CPU|_Host")
@@ -223,7 +225,7 @@ def is_registered() -> bool:
 def captured_log() -> Iterator[list[str]]:
     """Collects the engine's error lines instead of printing them, for messages that would otherwise be lost."""
     lines: list[str] = []
-    is_ours = _has_our_log()
+    is_ours = bool(_open_logs)
 
     def collect(level: int, text: bytes, go_on: Callable[[], None]) -> None:
         if level == _ERROR_LEVEL:
@@ -271,14 +273,6 @@ def compute_buffers() -> Iterator[dict[bytes, int]]:
         yield sizes
 
 
-def _has_our_log() -> bool:
-    """Whether the engine's log goes to a callback of this module already."""
-    found, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
-    llama_cpp.llama_log_get(ctypes.byref(found), ctypes.byref(data))
-    ours = {ctypes.cast(one, ctypes.c_void_p).value for one in _callbacks}
-    return ctypes.cast(found, ctypes.c_void_p).value in ours
-
-
 @contextmanager
 def _log_to(collect: Callable[[int, bytes, Callable[[], None]], None]) -> Iterator[None]:
     """Within it the engine's log goes to `collect(level, text, go_on)`; `go_on` hands the text to the callback that was there.
@@ -289,12 +283,14 @@ def _log_to(collect: Callable[[int, bytes, Callable[[], None]], None]) -> Iterat
     llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
     callback = llama_cpp.llama_log_callback(lambda level, text, _: collect(level, text, lambda: before(level, text, data)))
     _callbacks.append(callback)
+    _open_logs.append(None)
     llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
     with _interrupt_held():
         try:
             yield
         finally:
             llama_cpp.llama_log_set(before, data)
+            _open_logs.pop()
 
 
 @contextmanager
