@@ -70,7 +70,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def traffic(self) -> Traffic:
         """What has passed until now."""
@@ -89,6 +90,10 @@ class Proxy:
         raise TimeoutError(f"expected the wire to become quiet within {most:g} s, found it busy")
 
     def close(self) -> None:
+        """Takes no more connections; those there are end with their sides."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts
+        self._accepting.join(timeout=10)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -100,9 +105,15 @@ class Proxy:
             server = socket.create_connection(("127.0.0.1", self._upstream))
             for one in (client, server):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            messages = _Messages(self._traffic)
-            for source, sink, count in ((client, server, messages.request), (server, client, messages.answer)):
-                threading.Thread(target=self._pass_on, args=(source, sink, count), daemon=True).start()
+            threading.Thread(target=self._connect, args=(client, server), daemon=True).start()
+
+    def _connect(self, client: socket.socket, server: socket.socket) -> None:
+        messages = _Messages(self._traffic)
+        back = threading.Thread(target=self._pass_on, args=(server, client, messages.answer), daemon=True)
+        with client, server:
+            back.start()
+            self._pass_on(client, server, messages.request)
+            back.join()
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, count: _Frames) -> None:
         chunk = memoryview(bytearray(_CHUNK))
