@@ -91,6 +91,10 @@ std::string last_error() {
     return error().text;
 }
 
+// What is measured may be off by so much, not more, and a thread that was stopped for long does not race for long.
+constexpr double kMostCut = 0.1;
+constexpr double kMostLateNs = 2e6;
+
 void wait_ns(double ns) {
     if (ns < 1) return;
     // the usual slack of a thread, 50 us, is more than many a transfer; the thread is somebody else's, so it is given back
@@ -98,12 +102,12 @@ void wait_ns(double ns) {
     prctl(PR_SET_TIMERSLACK, 1L);
     // a busy machine wakes a thread late: with shorter waits after it, declared times add up to what was declared
     thread_local double late_ns = 0.0;
-    const double cut_ns = std::min(late_ns, ns / 2);  // a wait that is measured is never nothing
+    const double cut_ns = std::min(late_ns, ns * kMostCut);
     const double left_ns = ns - cut_ns;
     const auto began = std::chrono::steady_clock::now();
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::llround(left_ns)));
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - began;
-    late_ns = device(0).knobs.is_on(k_catch_up) ? late_ns - cut_ns + std::max(0.0, took.count() - left_ns) : 0.0;
+    late_ns = device(0).knobs.is_on(k_catch_up) ? std::min(kMostLateNs, late_ns - cut_ns + std::max(0.0, took.count() - left_ns)) : 0.0;
     prctl(PR_SET_TIMERSLACK, static_cast<long>(slack));
 }
 

@@ -145,6 +145,14 @@ def test_flat_routing_is_a_no_go(moe: model.Model) -> None:
     assert "slots would not pay" in found.outlook.reason
 
 
+def test_over_a_link_faster_than_the_cpu_flat_routing_is_a_go_with_all_bytes_in_slots(moe: model.Model) -> None:
+    """Without slots nothing is copied, so the first ones save more than their hits."""
+    found = decide(given(moe, quarter(moe), trace=flat_trace(moe), speeds=measured(moe, "GPU0", link=8e9)))
+    assert found.outlook.is_go, found.outlook.reason
+    assert all(group.slots >= 4 for group in found.made.groups)
+    assert sum(group.slots for group in found.made.groups) >= 4 * 8 - 1  # less what lies behind the last slots
+
+
 def test_skewed_routing_is_a_go_with_slots_at_the_knee(moe: model.Model) -> None:
     found = decide(given(moe, gpu(free=6000 + moe.expert_bytes // 2), trace=skewed_trace(moe)))
     assert found.outlook.is_go, found.outlook.reason

@@ -182,6 +182,12 @@ def test_the_skewed_layer_gets_its_slots_first() -> None:
     assert (skewed, level) == (8, 4)
 
 
+def test_bytes_too_few_for_the_best_step_go_to_smaller_ones() -> None:
+    """Where the last slots save the most, the best step is to all of them; what does not reach so far is not left."""
+    late: Curve = lambda slots: (slots / 32) ** 2  # noqa: E731
+    assert sum(share_out([want(late)] * 2, 24_000, evenly=False)) == 24
+
+
 # ---- verdicts ----
 
 

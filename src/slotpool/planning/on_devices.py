@@ -123,7 +123,12 @@ def device_slots(given: Given, groups: Sequence[Group], where: Sequence[int], te
 def _want(given: Given, group: Group, device: str, most: int) -> Want:
     curve, rates, event = given.curve(group, way=way_of(given), device=device), given.rates(device), event_of(given, group)
     wanted = min(most, group.slots) if group.claim == plan.DYNAMIC else group.slots
-    return Want(event.n_used, wanted, group.slab_bytes, lambda slots: mean_seconds(event, curve(slots), rates, way_of(given)))
+
+    def seconds(slots: int) -> float:
+        """Without slots nothing is copied: the CPU computes the layer's experts."""
+        return mean_seconds(event, curve(slots), rates, way_of(given) if slots else CPU)
+
+    return Want(event.n_used, wanted, group.slab_bytes, seconds)
 
 
 def _layer(given: Given, group: Group, device: str, slots: int, terms: Sequence[Terms]) -> Layer:

@@ -58,27 +58,32 @@ class _Step:
 def _by_value(wants: Sequence[Want], n_bytes: int) -> list[int]:
     """Always the step that saves the most for its bytes, of those that fit and are worth it."""
     slots = [0] * len(wants)
-    steps = [_next(layer, want, 0) for layer, want in enumerate(wants)]
+    steps = [_next(layer, want, 0, n_bytes) for layer, want in enumerate(wants)]
     while True:
-        fitting = [step for step in steps if step and step.n_bytes <= n_bytes and step.share >= KNEE]
+        for layer, step in enumerate(steps):  # the best step may have become too large: a smaller one takes its place
+            if step and step.n_bytes > n_bytes:
+                steps[layer] = _next(layer, wants[layer], slots[layer], n_bytes)
+        fitting = [step for step in steps if step and step.share >= KNEE]
         if not fitting:
             return slots
         best = max(fitting, key=lambda step: step.value)
         slots[best.layer] = best.slots
         n_bytes -= best.n_bytes
-        steps[best.layer] = _next(best.layer, wants[best.layer], best.slots)
+        steps[best.layer] = _next(best.layer, wants[best.layer], best.slots, n_bytes)
 
 
-def _next(layer: int, want: Want, slots: int) -> _Step | None:
-    """The step from `slots` that saves the most for its bytes, however far it goes: a curve may be flat first and steep later."""
+def _next(layer: int, want: Want, slots: int, n_bytes: int) -> _Step | None:
+    """The step from `slots` that saves the most for its bytes of those within `n_bytes`, however far it goes: a curve may be flat first and
+    steep later."""
     width = max(1, want.most // _STEPS)
-    ends = sorted({*range(max(want.least, slots + 1), want.most + 1, width), want.most})
+    most = min(want.most, slots + n_bytes // want.slot_bytes)
+    ends = {*range(max(want.least, slots + 1), most + 1, width), most}
     now, nothing = want.seconds(slots), want.seconds(0)
     steps = [
         _Step(
             layer, end, (end - slots) * want.slot_bytes, saved / ((end - slots) * want.slot_bytes), saved / nothing * width / (end - slots)
         )
-        for end in ends
-        if end > slots and (saved := now - want.seconds(end)) > 0
+        for end in sorted(ends)
+        if end > slots and end >= want.least and (saved := now - want.seconds(end)) > 0
     ]
     return max(steps, key=lambda step: step.value, default=None)
