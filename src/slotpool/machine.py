@@ -52,6 +52,9 @@ def read() -> Machine:
     )
 
 
+_CAP_IPC_LOCK = 14
+
+
 def lock_limit() -> int | None:
     """Bytes of memory that this process may lock; None where nothing limits it, or the system has no such limit."""
     try:
@@ -59,7 +62,13 @@ def lock_limit() -> int | None:
     except ImportError:
         return None
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
+    return None if limit == resource.RLIM_INFINITY or may_lock_all(_text_of(Path("/proc/self/status"))) else limit
+
+
+def may_lock_all(status: str) -> bool:
+    """Whether a process with this /proc/PID/status is bound by no limit: CAP_IPC_LOCK is among its effective capabilities."""
+    masks = (line.split(":", 1)[1].strip() for line in status.splitlines() if line.startswith("CapEff:"))
+    return bool(int(next(masks, "0"), 16) >> _CAP_IPC_LOCK & 1)
 
 
 def cpu_name() -> str:

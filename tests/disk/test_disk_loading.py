@@ -22,6 +22,7 @@ SLACK = MIB
 LOAD = """
 import sys, warnings
 warnings.simplefilter("error", UserWarning)
+warnings.filterwarnings("ignore", "[^ ]+ of weights may be locked")  # where the limit is low and binds: the machine's own
 from slotpool import loading
 from tests.disk import watch
 from tests.disk.conftest import CONTEXT, expert_ranges

@@ -189,7 +189,27 @@ def slab_bytes(type_: str, n_matrices: int) -> int:
     return int(n_matrices * WIDTH * WIDTH // n_values * n_bytes)
 
 
-def phase_counts(stated: Stated, phase: int, slab: int) -> PhaseCounts:
+# per layer: events that needed no copy
+EMPTY = {
+    "cold": 0,
+    "all-hits": 2,
+    "eviction-in-every-step": 0,
+    "graph-rebuilt": 1,
+    "reserved-then-computed": 2,
+    "batch-shape-changed": 3,
+    "not-first-in-split": 0,
+    "one-node-at-a-time": 1,
+}
+
+
+def empty_copies(condition: str, stated: Stated, phase: int) -> int:
+    """Events of the phase that needed no copy: all of them where it has no miss, else what the other phase leaves."""
+    if not stated.misses[phase]:
+        return stated.events[phase]
+    return EMPTY[condition] - (0 if stated.misses[1 - phase] else stated.events[1 - phase])
+
+
+def phase_counts(condition: str, stated: Stated, phase: int, slab: int, n_tensors: int) -> PhaseCounts:
     hits, misses = stated.hits[phase], stated.misses[phase]
     return PhaseCounts(
         events=stated.events[phase],
@@ -201,12 +221,14 @@ def phase_counts(stated: Stated, phase: int, slab: int) -> PhaseCounts:
         rows_cpu=0,
         bytes_copied=misses * slab,
         bytes_saved=hits * slab,
+        ranges_copied=misses * n_tensors,
+        empty_copies=empty_copies(condition, stated, phase),
     )
 
 
-def stated_counts(stated: Stated, tokens: Tokens, slab: int, n_tensors: int) -> list[GroupCounts]:
+def stated_counts(condition: str, stated: Stated, tokens: Tokens, slab: int, n_tensors: int) -> list[GroupCounts]:
     """The whole record that the core must give: both layers show the same."""
-    generated, prompted = phase_counts(stated, 0, slab), phase_counts(stated, 1, slab)
+    generated, prompted = (phase_counts(condition, stated, phase, slab, n_tensors) for phase in (0, 1))
     return [
         GroupCounts(layer, "exps", "CPU", tokens.slots, tokens.n_expert, n_tensors, slab, stated.refused, generated, prompted)
         for layer in range(N_LAYER)
@@ -247,7 +269,7 @@ def test_cell_is_bit_equal_and_shows_its_numbers(condition: str, n_tokens: int, 
         assert_same_bits(run(condition, model, steps), plain)
         slab = slab_bytes(files.type_, 3 - len(without))
         n_tensors = 2 if files.layout == "fused" else 3 - len(without)
-        assert model.counts() == stated_counts(STATED[condition][n_tokens], tokens, slab, n_tensors)
+        assert model.counts() == stated_counts(condition, STATED[condition][n_tokens], tokens, slab, n_tensors)
         assert_condition_was_met(condition, files.layout, model)
 
 
@@ -292,6 +314,6 @@ def test_stated_numbers_are_those_of_the_reference_pool(condition: str, n_tokens
     spec = spec_of("Q4_K", "separate", tokens)
     plan = plan_of(write_cell(spec, tokens, tmp_path / "m.gguf"), tokens.slots)
     counts = expected_counts(plan, ubatches_of(spec, tokens, steps_for(condition, tokens)))
-    stated = stated_counts(STATED[condition][n_tokens], tokens, slab_bytes("Q4_K", 3), 3)
+    stated = stated_counts(condition, STATED[condition][n_tokens], tokens, slab_bytes("Q4_K", 3), 3)
     assert counts == stated
     assert total(counts)[2] == N_LAYER * STATED[condition][n_tokens].refused

@@ -125,11 +125,17 @@ _LIMITED = """
 import resource
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
 from slotpool import machine
-print(machine.lock_limit())
+print(machine.lock_limit(), machine.may_lock_all(open("/proc/self/status").read()))
 """
 
 
 def test_the_limit_is_the_systems() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", _LIMITED], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.strip() == "65536"
+    assert done.stdout.split() in (["65536", "False"], ["None", "True"])
+
+
+@pytest.mark.parametrize(("mask", "may"), [("4000", True), ("000001ffffffffff", True), ("0000000000003fff", False), ("0", False)])
+def test_no_limit_binds_who_may_lock_all(mask: str, may: bool) -> None:
+    assert machine.may_lock_all(f"Name:\tpython\nCapPrm:\t{mask}\nCapEff:\t{mask}\n") is may
+    assert not machine.may_lock_all("Name:\tpython\n")
