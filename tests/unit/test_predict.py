@@ -143,6 +143,14 @@ def test_fewer_slots_than_a_token_uses_find_nothing() -> None:
     assert recorded(trace, group, "lru")(2) == 0.98
 
 
+def test_rows_that_the_cpu_computes_cross_the_link_and_hits_do_not() -> None:
+    """The layer's input once, and a row back for each: over a slow link as much as a small slab."""
+    bare, rows = Event(4, 1000), Event(4, 1000, row_bytes=50)
+    rates = Rates(cpu=1.0, device=16.0, link=0.5)
+    assert [event_seconds(rows, m, rates, CPU) - event_seconds(bare, m, rates, CPU) for m in range(5)] == [0, 200, 300, 400, 500]
+    assert [event_seconds(rows, m, rates, COPY) - event_seconds(bare, m, rates, COPY) for m in range(5)] == [0] * 5
+
+
 # ---- slots ----
 
 

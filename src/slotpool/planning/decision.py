@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slotpool import budget
-from slotpool.plan import Group, Off, Plan, staging_bytes
+from slotpool.plan import Off, Plan, staging_bytes
 from slotpool.plan.slots import groups_of
 from slotpool.planning.given import Given
-from slotpool.predict import AUTO, COPY, CPU, Event, Outlook, Terms
+from slotpool.predict import AUTO, COPY, CPU, Outlook, Terms
 from slotpool.reserve import HOST
 
 DEVICE_RAIL = 1 << 30
@@ -67,11 +67,6 @@ def host_terms(given: Given, *, behind_devices: bool = False) -> Terms:
     wanted = given.ram_budget if isinstance(given.ram_budget, int) else None
     extra = 0 if behind_devices else given.reserved
     return Terms(HOST, given.available, max(0, host.weights - given.model.expert_bytes), host.kv, host.compute, extra, rail, wanted)
-
-
-def event_of(given: Given, group: Group) -> Event:
-    """A token in the group's layer."""
-    return Event(min(given.model.n_expert_used, group.n_expert), group.slab_bytes)
 
 
 def way_of(given: Given) -> str:

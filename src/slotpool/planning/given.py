@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from slotpool import speeds
 from slotpool.engine import Device
@@ -19,6 +21,7 @@ from slotpool.trace import Trace
 
 _TURNS = 3
 """Copies between a device and the CPU for a layer whose experts the CPU computes: its input and ids out, its result back."""
+_FLOAT = 4
 DISK_DEPTH = 4
 """Reads in flight, as the store has them."""
 
@@ -70,9 +73,13 @@ class Given:
                 where="--trace",
                 do="Record this model.",
             )
-        event = Event(min(self.model.n_expert_used, group.n_expert), group.slab_bytes)
+        event = self.event(group)
         every = way not in (CPU, AUTO) or (way == AUTO and admits_all(event, self.rates(device), way))
         return recorded(self.trace, found, policy or self.policy, admission="all" if every else "wanted")
+
+    def event(self, group: Group) -> Event:
+        """A token in the group's layer."""
+        return Event(min(self.model.n_expert_used, group.n_expert), group.slab_bytes, _FLOAT * self._embedding[0])
 
     def rates(self, device: str) -> Rates:
         """Of slots on `device`, or in RAM over the disk (`HOST`). SlotpoolError for what was not measured."""
@@ -85,14 +92,23 @@ class Given:
         return Rates(cpu, self._experts(device), link, self._beside(device, cpu), turn)
 
     def other_seconds(self) -> float:
-        """Seconds of one token outside its experts: weights that are read once, and what the nodes of the graph cost."""
+        """Seconds of one token outside its experts: weights that are read once, what the nodes of the graph cost, and with a device the
+        token's way there and its logits' way back."""
         weights = plain_weights(self.model)
         name = speeds.plain(weights.type_name, weights.ne0, weights.ne1) if weights else ""
         gpus = [one for one in self.reservation.devices if one.name != HOST and one.weights]
         main = gpus[0].name if gpus else HOST
         nodes = self.reservation.n_nodes * (self.speeds.value(main, speeds.NODE) or 0.0)
         places = [(one.name, one.weights) for one in gpus] or [(HOST, self.model.other_bytes)]
-        return nodes + sum(n_bytes / (self.speeds.value(place, name) or self._experts(place)) for place, n_bytes in places)
+        ends = _FLOAT * sum(self._embedding) / (self.speeds.value(main, speeds.UPLOAD) or math.inf) if gpus else 0.0
+        return nodes + ends + sum(n_bytes / (self.speeds.value(place, name) or self._experts(place)) for place, n_bytes in places)
+
+    @cached_property
+    def _embedding(self) -> tuple[int, int]:
+        """Width and size of the vocabulary: a token's row goes to the first device, its logits come back. 0 where nothing says."""
+        found = (tensor.ne for file in self.model.files for tensor in file.tensors if tensor.name == "token_embd.weight")
+        ne = next(found, (0, 0))
+        return ne[0], ne[1]
 
     def _experts(self, device: str) -> float:
         """Bytes per second over all kinds of experts: of their times, not of their speeds."""

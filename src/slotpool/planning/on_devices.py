@@ -12,7 +12,7 @@ from slotpool import budget, plan
 from slotpool.plan import Group, Plan
 from slotpool.plan.slots import wanted_slots
 from slotpool.planning.claims import by_claim, cut
-from slotpool.planning.decision import Decision, device_terms, event_of, off, staging_of, way_of, with_slots
+from slotpool.planning.decision import Decision, device_terms, off, staging_of, way_of, with_slots
 from slotpool.planning.given import Given
 from slotpool.predict import CPU, Layer, Terms, Want, judge, mean_seconds
 from slotpool.sizes import format_bytes
@@ -86,7 +86,7 @@ class Places:
 
 
 def _why_none(given: Given, groups: Sequence[Group], where: Sequence[int], terms: Sequence[Terms]) -> str:
-    least = [event_of(given, group).n_used * group.slab_bytes + budget.DEVICE_TAIL * len(group.tensors) for group in groups]
+    least = [given.event(group).n_used * group.slab_bytes + budget.DEVICE_TAIL * len(group.tensors) for group in groups]
     if any(n_bytes <= terms[place].budget for n_bytes, place in zip(least, where, strict=True)):
         return f"slots would not pay: none of the {budgets_of(terms)} saves enough for its bytes with this routing"
     return f"no budget for what one token uses: {budgets_of(terms)} for slots"
@@ -121,7 +121,7 @@ def device_slots(given: Given, groups: Sequence[Group], where: Sequence[int], te
 
 
 def _want(given: Given, group: Group, device: str, most: int) -> Want:
-    curve, rates, event = given.curve(group, way=way_of(given), device=device), given.rates(device), event_of(given, group)
+    curve, rates, event = given.curve(group, way=way_of(given), device=device), given.rates(device), given.event(group)
     wanted = min(most, group.slots) if group.claim == plan.DYNAMIC else group.slots
 
     def seconds(slots: int) -> float:
@@ -134,7 +134,7 @@ def _want(given: Given, group: Group, device: str, most: int) -> Want:
 def _layer(given: Given, group: Group, device: str, slots: int, terms: Sequence[Terms]) -> Layer:
     """Plain llama.cpp puts whole layers' experts on the devices: the same share of all layers' bytes, all of them hits."""
     placed = min(1.0, sum(one.budget for one in terms) / given.model.expert_bytes)
-    return Layer(event_of(given, group), given.rates(device), slots, given.curve(group, way=way_of(given), device=device)(slots), placed)
+    return Layer(given.event(group), given.rates(device), slots, given.curve(group, way=way_of(given), device=device)(slots), placed)
 
 
 def budgets_of(terms: Sequence[Terms]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from slotpool import budget, plan
 from slotpool.plan import Group, Plan, PlannedMemory
 from slotpool.planning.claims import by_claim, cut
-from slotpool.planning.decision import Decision, event_of, host_terms, off, with_slots
+from slotpool.planning.decision import Decision, host_terms, off, with_slots
 from slotpool.planning.given import Given
 from slotpool.predict import FAULTING, FROM_DISK, Layer, Want, judge, mean_seconds
 from slotpool.reserve import HOST
@@ -58,7 +58,7 @@ def slabs_of(groups: Sequence[Group]) -> list[list[int]]:
 
 
 def _disk_want(given: Given, group: Group) -> Want:
-    curve, rates, event = given.curve(group, way=FROM_DISK), given.rates(HOST), event_of(given, group)
+    curve, rates, event = given.curve(group, way=FROM_DISK), given.rates(HOST), given.event(group)
     n_bytes = sum(budget.slot_bytes(tensor.slab_bytes) for tensor in group.tensors)
     return Want(event.n_used, group.slots, n_bytes, lambda slots: mean_seconds(event, curve(slots), rates, FROM_DISK))
 
@@ -66,4 +66,4 @@ def _disk_want(given: Given, group: Group) -> Want:
 def _disk_layer(given: Given, group: Group, slots: int, cached: float) -> Layer:
     """Plain llama.cpp's page cache is an LRU of the same bytes, as far as pages of an expert go together."""
     plain = given.curve(group, "lru")(int(cached * group.n_expert))
-    return Layer(event_of(given, group), given.rates(HOST), slots, given.curve(group, way=FROM_DISK)(slots), plain)
+    return Layer(given.event(group), given.rates(HOST), slots, given.curve(group, way=FROM_DISK)(slots), plain)

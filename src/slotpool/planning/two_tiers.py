@@ -12,7 +12,7 @@ from dataclasses import replace
 from slotpool import budget
 from slotpool.plan import Group, PlannedMemory
 from slotpool.planning.claims import cut
-from slotpool.planning.decision import Decision, device_terms, event_of, host_terms, off, way_of, with_slots
+from slotpool.planning.decision import Decision, device_terms, host_terms, off, way_of, with_slots
 from slotpool.planning.given import Given
 from slotpool.planning.on_devices import WHOLE_FITS, Places, budgets_of, device_slots, host_layers, most_on_devices, whole_fits
 from slotpool.planning.over_disk import slabs_of
@@ -43,7 +43,7 @@ def two_tiers(given: Given, own: Sequence[int]) -> Decision:
     if not any(slots):
         return off(f"no budget for what one token uses: {budgets_of(terms)} for slots", given, every)
     behind = ram_slots(made.groups, ram.budget)
-    slots = [max(n, event_of(given, group).n_used) for n, group in zip(slots, made.groups, strict=True)]  # none would be on no device
+    slots = [max(n, given.event(group).n_used) for n, group in zip(slots, made.groups, strict=True)]  # none would be on no device
     numbers = zip(made.groups, where, slots, behind, strict=True)
     layers = [_layer(given, group, terms[place].name, n, more, _in_same_bytes(given, terms, ram)) for group, place, n, more in numbers]
     outlook = judge(layers, given.other_seconds(), way_of(given), FAULTING)
@@ -88,4 +88,4 @@ def _layer(given: Given, group: Group, device: str, slots: int, behind: int, pla
     rates = replace(given.rates(device), disk=disk.disk, faults=disk.faults)
     from_disk = (1.0 - both) / (1.0 - hit_rate) if hit_rate < 1.0 else 0.0
     in_cache = given.curve(group, "lru")(int(cached * group.n_expert))
-    return Layer(event_of(given, group), rates, slots, hit_rate, in_cache, Tiers(from_disk, placed))
+    return Layer(given.event(group), rates, slots, hit_rate, in_cache, Tiers(from_disk, placed))

@@ -37,15 +37,21 @@ class Rates:
 
 @dataclass(frozen=True)
 class Event:
-    """One token in one layer: `n_used` experts of `slab_bytes` each, over all tensors of the layer."""
+    """One token in one layer: `n_used` experts of `slab_bytes` each, over all tensors of the layer; `row_bytes` of its activations."""
 
     n_used: int
     slab_bytes: int
+    row_bytes: int = 0
 
 
 def event_seconds(event: Event, n_misses: int, rates: Rates, way: str) -> float:
     """Seconds of an event with so many misses. KeyError for a way that there is not."""
-    return _WAYS[way](event.n_used - n_misses, n_misses, event.slab_bytes, rates)
+    return _WAYS[way](event.n_used - n_misses, n_misses, event, rates)
+
+
+def turn_seconds(event: Event, n_rows: int, rates: Rates) -> float:
+    """What it takes beside the compute that the CPU computes rows of a layer on a device: the layer's input there, the rows back."""
+    return rates.turn + (1 + n_rows) * event.row_bytes / rates.link
 
 
 def mean_seconds(event: Event, hit_rate: float, rates: Rates, way: str) -> float:
@@ -55,30 +61,32 @@ def mean_seconds(event: Event, hit_rate: float, rates: Rates, way: str) -> float
     return sum(chance * event_seconds(event, m, rates, way) for m, chance in enumerate(chances))
 
 
-def _cpu(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
+def _cpu(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
     """Hits on the device and misses on the CPU at the same time; copies for later go on beside it."""
-    beside = rates.cpu_beside or rates.cpu
-    return max(n_hits * slab / rates.device, n_misses * slab / beside) + (rates.turn if n_misses else 0.0)
+    slab, beside = event.slab_bytes, rates.cpu_beside or rates.cpu
+    turn = turn_seconds(event, n_misses, rates) if n_misses else 0.0
+    return max(n_hits * slab / rates.device, n_misses * slab / beside) + turn
 
 
-def _copy(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
-    return (n_hits + n_misses) * slab / rates.device + n_misses * slab / rates.link
+def _copy(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
+    return (n_hits + n_misses) * event.slab_bytes / rates.device + n_misses * event.slab_bytes / rates.link
 
 
-def _auto(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
+def _auto(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
     """So many copies as make the longer of the two the shortest (docs/design/devices.md)."""
-    return min(_split(n_hits, n_misses, n_copied, slab, rates) for n_copied in range(n_misses + 1))
+    return min(_split(n_hits, n_misses, n_copied, event, rates) for n_copied in range(n_misses + 1))
 
 
-def _split(n_hits: int, n_misses: int, n_copied: int, slab: int, rates: Rates) -> float:
+def _split(n_hits: int, n_misses: int, n_copied: int, event: Event, rates: Rates) -> float:
     """As the core counts it (`core/dispatch/miss_costs.h`): what the device computes comes after the copies, the CPU works beside these."""
     n_left = n_misses - n_copied
     if not n_left:
-        return _copy(n_hits, n_copied, slab, rates)
+        return _copy(n_hits, n_copied, event, rates)
     if not n_copied:
-        return _cpu(n_hits, n_left, slab, rates)
-    beside = rates.cpu_beside or rates.cpu
-    return (n_hits + n_copied) * slab / rates.device + max(n_copied * slab / rates.link, n_left * slab / beside) + rates.turn
+        return _cpu(n_hits, n_left, event, rates)
+    slab, beside = event.slab_bytes, rates.cpu_beside or rates.cpu
+    longer = max(n_copied * slab / rates.link, n_left * slab / beside)
+    return (n_hits + n_copied) * slab / rates.device + longer + turn_seconds(event, n_left, rates)
 
 
 def admits_all(event: Event, rates: Rates, way: str) -> bool:
@@ -86,17 +94,19 @@ def admits_all(event: Event, rates: Rates, way: str) -> bool:
     most are copied, over events with one miss to nothing but misses."""
     if way != AUTO:
         return way != CPU
-    k, slab = event.n_used, event.slab_bytes
-    copied = [min(range(m + 1), key=lambda n: (_split(k - m, m, n, slab, rates), -n)) for m in range(1, k + 1)]
+    k = event.n_used
+    copied = [min(range(m + 1), key=lambda n: (_split(k - m, m, n, event, rates), -n)) for m in range(1, k + 1)]
     return 2 * sum(copied) > sum(range(1, k + 1))
 
 
-def _disk(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
+def _disk(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
     """Reads behind the hits' compute; of the misses all but the last part is computed while the rest is read."""
+    slab = event.slab_bytes
     return max(n_misses * slab / rates.disk, n_hits * slab / rates.cpu) + _LATE_SHARE * n_misses * slab / rates.cpu
 
 
-def _faults(n_hits: int, n_misses: int, slab: int, rates: Rates) -> float:
+def _faults(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
+    slab = event.slab_bytes
     return (n_hits + n_misses) * slab / rates.cpu + n_misses * slab / rates.faults
 
 

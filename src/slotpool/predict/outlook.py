@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slotpool.predict.cost import FAULTING, Event, Rates, mean_seconds, tiered_seconds
+from slotpool.predict.cost import FAULTING, Event, Rates, mean_seconds, tiered_seconds, turn_seconds
 
 GAIN = 1.03
 """A pool that is not predicted to be so much faster than plain is a no-go: predictions are not better than that."""
@@ -89,7 +89,7 @@ def _plain(layer: Layer, hit_rate: float, way: str) -> float:
         placed = layer.tiers.placed if layer.tiers else 0.0
         return placed * layer.event.n_used * layer.event.slab_bytes / layer.rates.device + (1.0 - placed) * (faulting + layer.rates.turn)
     k, slab, rates = layer.event.n_used, layer.event.slab_bytes, layer.rates
-    return hit_rate * k * slab / rates.device + (1.0 - hit_rate) * (k * slab / rates.cpu + rates.turn)
+    return hit_rate * k * slab / rates.device + (1.0 - hit_rate) * (k * slab / rates.cpu + turn_seconds(layer.event, k, rates))
 
 
 def _mean(rates: Sequence[float], layers: Sequence[Layer]) -> float:
