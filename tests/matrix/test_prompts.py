@@ -39,8 +39,10 @@ SLAB = 3 * 256 * 256 // 256 * 144  # gate, up and down of one expert, Q4_K: 144 
 
 
 def counted(events: int, lookups: int, hits: int, rows_hit: int, rows_copy: int) -> PhaseCounts:
+    """All misses are in the first event, if there are any."""
     misses = lookups - hits
-    return PhaseCounts(events, lookups, hits, misses, rows_hit, rows_copy, 0, misses * SLAB, hits * SLAB)
+    n_ranges, n_empty = 3 * misses, events - (1 if misses else 0)  # gate, up and down of a miss
+    return PhaseCounts(events, lookups, hits, misses, rows_hit, rows_copy, 0, misses * SLAB, hits * SLAB, n_ranges, n_empty)
 
 
 def per_layer(counts: list[GroupCounts]) -> list[tuple[PhaseCounts, PhaseCounts, int]]:
