@@ -12,8 +12,8 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -309,26 +309,12 @@ def _interrupt_held() -> Iterator[None]:
         before(*held[0])
 
 
-@contextmanager
-def model_defaults(**fields: Any) -> Iterator[None]:
+def model_defaults(**fields: Any) -> AbstractContextManager[None]:
     """Within it, this thread's llama_cpp.Llama starts from model parameters with `fields` set: for what its keywords do not reach.
 
-    Not to be open twice at a time.     `use_extra_bufts=False` keeps the CPU's experts in the file's layout instead of a repacked one.
+    Not to be open twice at a time. `use_extra_bufts=False` keeps the CPU's experts in the file's layout instead of a repacked one.
     """
-    make = llama_cpp.llama_cpp.llama_model_default_params
-    here = threading.get_ident()
-
-    def changed() -> Any:
-        params = make()
-        for name, value in fields.items() if threading.get_ident() == here else ():
-            setattr(params, name, value)
-        return params
-
-    llama_cpp.llama_cpp.llama_model_default_params = changed
-    try:
-        yield
-    finally:
-        llama_cpp.llama_cpp.llama_model_default_params = make
+    return _defaults("llama_model_default_params", fields)
 
 
 @contextmanager
@@ -339,13 +325,17 @@ def devices_hidden() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def context_defaults(**fields: Any) -> Iterator[None]:
+def context_defaults(**fields: Any) -> AbstractContextManager[None]:
     """Within it, this thread's llama_cpp.Llama starts from context parameters with `fields` set: several sequences, for instance.
 
     Not to be open twice at a time.
     """
-    make = llama_cpp.llama_cpp.llama_context_default_params
+    return _defaults("llama_context_default_params", fields)
+
+
+@contextmanager
+def _defaults(function: str, fields: Mapping[str, Any]) -> Iterator[None]:
+    make = getattr(llama_cpp.llama_cpp, function)
     here = threading.get_ident()
 
     def changed() -> Any:
@@ -354,11 +344,11 @@ def context_defaults(**fields: Any) -> Iterator[None]:
             setattr(params, name, value)
         return params
 
-    llama_cpp.llama_cpp.llama_context_default_params = changed
+    setattr(llama_cpp.llama_cpp, function, changed)
     try:
         yield
     finally:
-        llama_cpp.llama_cpp.llama_context_default_params = make
+        setattr(llama_cpp.llama_cpp, function, make)
 
 
 class _Override(ctypes.Structure):

@@ -7,22 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from testkit.oracle import DeviceProcess, Oracle
+from tests.device.conftest import lazy as lazy
+from tests.device.conftest import threaded as threaded
 
 SIGNED = {"devices": 1, "sign": 1}
-
-
-@pytest.fixture(scope="session")
-def lazy() -> Iterator[DeviceProcess]:
-    """Two devices that execute nothing before somebody waits."""
-    with DeviceProcess({"devices": 2}) as process:
-        yield process
-
-
-@pytest.fixture(scope="session")
-def threaded() -> Iterator[DeviceProcess]:
-    """Two devices that execute on threads of their own."""
-    with DeviceProcess({"devices": 2, "threaded": 1}) as process:
-        yield process
 
 
 @pytest.fixture(scope="session")
