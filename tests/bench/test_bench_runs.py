@@ -168,8 +168,7 @@ def test_what_a_worker_refuses_is_said_in_its_words() -> None:
 
 def slotpool(cache: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "slotpool.cli", "bench", *map(str, arguments), "--threads", "1", "--rounds", "2"]
-    paths = os.pathsep.join(str(Path(__file__).parents[2] / name) for name in ("src", ""))
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": paths}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(Path(bench.__file__).parents[2])}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
