@@ -6,7 +6,7 @@ Knows no session and no pool.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -47,9 +47,9 @@ def declared(functions: Functions) -> Callable[[], ctypes.CDLL]:
     return lambda: ready(load())
 
 
-def decoded(text: Iterable[bytes]) -> str:
+def decoded(text: ctypes.Array[ctypes.c_char]) -> str:
     """A text that the core wrote, up to its terminating zero."""
-    return b"".join(text).split(b"\0", 1)[0].decode("utf-8", "replace")
+    return text.value.decode("utf-8", "replace")
 
 
 def encoded(plan: str) -> bytes:
