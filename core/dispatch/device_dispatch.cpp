@@ -276,12 +276,13 @@ abi::Status DeviceDispatch::compute_rows(const ExpertChain &chain, DevicePool *p
         host_.fetch(chain, host_rows);  // before the device begins: what it needs is complete now
     }
     std::uint64_t fetch_ns = event.ns();
+    std::string error;
+    if (pool != nullptr && !pool->begin_copies(error)) return fail(error);
     Stopwatch device;
     const bool has_device_rows = pool != nullptr && pool->has_device_rows();
     // a device that waits for copies has nothing to compute yet, the CPU has
     const bool is_device_first = has_device_rows && (host_rows.empty() || !pool->waits_for_copies());
     abi::Status status = is_device_first ? start_device(chain, *pool) : abi::Status::success;
-    std::string error;
     if (status == abi::Status::success && pool != nullptr && !pool->copy_for_later(error)) status = fail(error);
     if (status == abi::Status::success && !host_rows.empty()) {
         std::uint64_t host_ns = 0;

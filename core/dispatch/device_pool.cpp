@@ -180,11 +180,18 @@ const std::vector<std::int32_t> &DevicePool::missed_rows() {
 
 bool DevicePool::serve(const MissPlan &plan, Phase phase, std::string &error) {
     phase_ = phase;
+    has_begun_copies_ = false;
     if (trace_) trace_->push(event_ubatch_, phase == Phase::prompt, event_.n_used, event_.ids);
     take_slots(plan);
-    if (!begin_copies_of_kept(error) || !copy_in_waves(error) || !map_rows(error)) return false;
+    if (!map_rows(error)) return false;
     count();
     return true;
+}
+
+bool DevicePool::begin_copies(std::string &error) {
+    if (has_begun_copies_) return true;
+    has_begun_copies_ = true;
+    return begin_copies_of_kept(error) && copy_in_waves(error);
 }
 
 // What the host has for a moment only is copied within the event or not at all.

@@ -62,9 +62,12 @@ class DevicePool {
     int n_misses() const { return n_misses_; }
     // Rows of the event's misses: the expert of each.
     const std::vector<std::int32_t> &missed_rows();
-    // Takes slots for misses, whose slabs the host has begun to bring, and begins to copy what the event waits for, tensors in the order in
-    // which the layer wanted them last time. False and one line in `error` when a slab will not come: the event must be given up.
+    // Takes slots for misses, whose slabs the host has begun to bring. False and one line in `error` when a slab will not come: the event must
+    // be given up.
     bool serve(const MissPlan &plan, Phase phase, std::string &error);
+    // Begins to copy what the event waits for, tensors in the order in which the layer wanted them last time; once an event. They hold the link:
+    // whatever else the event needs of it comes before. False as above.
+    bool begin_copies(std::string &error);
     // Begins to copy what was admitted for later, as soon as the host has it. False as above.
     bool copy_for_later(std::string &error);
     // The event failed: slots that it took are free again, unless their copy is on its way.
@@ -143,8 +146,9 @@ class DevicePool {
     int n_misses_ = 0;
     std::vector<Lookup> lookups_;
     std::vector<std::int32_t> missed_rows_;
-    std::vector<int> passed_;     // slots that an event which passes fills
-    std::vector<int> copied_;     // slots that this event waits for
+    std::vector<int> passed_;  // slots that an event which passes fills
+    std::vector<int> copied_;  // slots that this event waits for
+    bool has_begun_copies_ = false;
     std::vector<int> for_later_;  // slots that it took for later and nobody copies into yet
     int n_admitted_ = 0;
     std::vector<std::int32_t> slot_of_expert_;  // of the event's experts; kNone: the host's

@@ -16,14 +16,15 @@ namespace chaos {
     C(direction##_weights_async_n) C(direction##_weights_async_bytes)          \
     C(direction##_weights_blocking_n) C(direction##_weights_blocking_bytes)
 
-// copies stay inside the device; expert_bytes are those of the distinct experts of each call
+// copies stay inside the device; expert_bytes are those of the distinct experts of each call; weights_before_read: the most bytes of weights in
+// one copy that a read found on the link
 #define CHAOS_COUNTERS(C)                                                                                   \
     CHAOS_TRANSFERS(C, to_device)                                                                           \
     CHAOS_TRANSFERS(C, to_host)                                                                             \
     C(copies_n) C(copies_bytes)                                                                             \
     C(allocations) C(failed_allocations) C(frees) C(bytes_given) C(bytes_now) C(bytes_peak)                 \
     C(graphs) C(nodes) C(expert_nodes) C(expert_rows) C(expert_bytes)                                       \
-    C(synchronizes) C(failures) C(hazards)
+    C(synchronizes) C(failures) C(hazards) C(weights_before_read)
 // clang-format on
 
 enum Counter : std::size_t {
@@ -50,6 +51,11 @@ class Counters {
         const std::uint64_t now = values_[c_bytes_now].fetch_add(bytes, std::memory_order_relaxed) + bytes;
         std::uint64_t peak = (*this)[c_bytes_peak];
         while (peak < now && !values_[c_bytes_peak].compare_exchange_weak(peak, now)) continue;
+    }
+
+    void add_read(std::uint64_t weights_bytes) {
+        std::uint64_t most = (*this)[c_weights_before_read];
+        while (most < weights_bytes && !values_[c_weights_before_read].compare_exchange_weak(most, weights_bytes)) continue;
     }
 
     void add_free(std::uint64_t bytes) {

@@ -10,7 +10,8 @@ class Counters:
     """What a device counted. Transfers: direction, whether the tensor lies in a buffer of weights, whether the call waited.
 
     `expert_bytes`: of the distinct experts of each MUL_MAT_ID. `bytes_given`: of all allocations ever. `failures`: requests refused and
-    work that failed; `hazards`: conflicts with work that was queued and not executed.
+    work that failed; `hazards`: conflicts with work that was queued and not executed. `weights_before_read`: the most bytes of
+    weights in one copy that a read found on the link.
     """
 
     to_device_other_async_n: int
@@ -45,6 +46,7 @@ class Counters:
     synchronizes: int
     failures: int
     hazards: int
+    weights_before_read: int
 
     def to_device_bytes(self) -> int:
         """All bytes that went over the link to the device."""

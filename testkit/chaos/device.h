@@ -21,8 +21,9 @@ struct Device {
     std::string name, description;
     Knobs knobs;
     Counters counters;
-    std::mutex link;     // one transfer at a time
-    std::mutex compute;  // one graph at a time
+    std::mutex link;                              // one transfer at a time
+    std::atomic<std::size_t> weights_on_link{0};  // bytes that are being written to buffers of weights
+    std::mutex compute;                           // one graph at a time
     abi::Device ggml{};
     abi::BufferType buffer_type{};
 
