@@ -20,6 +20,7 @@ class Entry:
 ALL = (
     Entry("bookkeeping", 10, "the pool's own work, without a model"),
     Entry("warm_start", 60, "hits of the first tokens, cold and warm"),
+    Entry("bench", 60, "slotpool bench on the bundled model, with every kind of arm"),
     Entry("bench_overhead", 300, "what the bench adds to what it times; valgrind for one figure"),
     Entry("prompt_bypass", 60, "prompts beside a pool"),
     Entry("drift", 120, "the bundled model's logits beside plain llama.cpp's"),

@@ -191,7 +191,8 @@ def pooled_speed(path: Path, facts: files.Model, tokens: Sequence[int], cell: gr
         pool.session.reset_counts()
         speed = grid.timed(pool.first, steps[N_FILL + N_LEARN :])
         counts = [group.generation for group in pool.counts()]
-    lookups = sum(count.lookups for count in counts)
+    # layers without slots are not looked up, and part of what is predicted: they miss everything
+    lookups = N_MEASURED * facts.n_expert_used * len(facts.layers)
     return speed, sum(count.hits for count in counts) / lookups
 
 
