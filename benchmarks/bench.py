@@ -1,4 +1,4 @@
-"""`slotpool bench` on the bundled model: every kind of arm that needs no device, with its verdicts. An arm that is not what its name says is a failure."""
+"""`slotpool bench` on the bundled model: every kind of arm that needs no device. One that is not what its name says is a failure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 10
+#define SLOTPOOL_INTERFACE 11
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -168,6 +168,18 @@ typedef struct {
 // Replays events, slots published at once. out has two entries: generation and prompt. hits gets those of every event; NULL: not asked.
 // 0, or -1 on an id out of range.
 SLOTPOOL_API int slotpool_pool_replay(slotpool_pool *pool, const slotpool_events *events, int admission, slotpool_replayed *out, int32_t *hits);
+// A link to the slots: of an event's n misses n_copied[n] are copied before use (beyond the last entry: as many as that), the others serve
+// without a slot, and what the policy wants of them comes later. While slots are free everything comes at once: this is of pools that are warm.
+typedef struct {
+    double experts_per_event;    // that it brings for later between two events of this pool
+    double experts_per_miss;     // that may be on their way for later, for each miss that is not copied; one may always be
+    size_t n_events_on_the_way;  // that find an expert missing which was copied for later; 0: the next one has it
+    const int32_t *n_copied;
+    size_t n_counts;  // at least 1
+} slotpool_link;
+// Replays events as above, slots filled over the link.
+SLOTPOOL_API int slotpool_pool_replay_over_link(slotpool_pool *pool, const slotpool_events *events, const slotpool_link *link, slotpool_replayed *out,
+                                                int32_t *hits);
 // The same events through the offline optimum, from empty slots. It counts no admissions.
 SLOTPOOL_API int slotpool_belady(int n_expert, int n_slots, const slotpool_events *events, int may_refuse, slotpool_replayed *out, int32_t *hits);
 

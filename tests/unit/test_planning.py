@@ -156,7 +156,8 @@ def test_over_a_link_faster_than_the_cpu_flat_routing_is_a_go_with_all_bytes_in_
 def test_skewed_routing_is_a_go_with_slots_at_the_knee(moe: model.Model) -> None:
     found = decide(given(moe, gpu(free=6000 + moe.expert_bytes // 2), trace=skewed_trace(moe)))
     assert found.outlook.is_go, found.outlook.reason
-    assert all(6 <= group.slots <= 12 for group in found.made.groups)  # room for 16
+    assert all(group.slots >= 6 for group in found.made.groups)
+    assert sum(group.slots for group in found.made.groups) <= 4 * 10  # room for 16 each
     assert found.outlook.predicted
     assert found.outlook.predicted.hit_rate > 0.9
 

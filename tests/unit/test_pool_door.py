@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from slotpool.errors import SlotpoolError
-from slotpool.native import EventArrays, Pool, Replayed, belady
-from slotpool.native.replay import IS_PROMPT, PASSES, replay
+from slotpool.native import EventArrays, Link, Pool, Replayed, belady
+from slotpool.native.replay import IS_PROMPT, PASSES, replay, replay_over
 
 
 @pytest.mark.parametrize("policy", ["", "LRU", "lruk", "default", "decay ", "lfu", "läuft"])
@@ -164,3 +164,50 @@ def test_slot_that_is_not_being_filled_is_neither_published_nor_abandoned(policy
 def test_more_experts_than_any_model_has_are_refused(n_expert: str) -> None:
     result = run(f"try: Pool({n_expert}, 1, 'decay')\nexcept SlotpoolError: print('refused')")
     assert (result.returncode, result.stdout) == (0, "refused\n"), result.stderr
+
+
+# ---- slots that a link fills ----
+
+AT_ONCE = Link(1.0, 1.0, 0, (0,))
+
+
+def one_by_one(*experts: int) -> EventArrays:
+    return EventArrays(np.array(experts, np.int32), np.arange(len(experts) + 1, dtype=np.int64), np.zeros(len(experts), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("link", "hits"),
+    [
+        # 0 fills the only slot; 1 and 2 take turns for it
+        (AT_ONCE, [0, 0, 1, 0, 1, 0, 1, 0, 1]),
+        (Link(0.25, 1.0, 0, (0,)), [0, 0, 1, 0, 0, 1, 1, 0, 1]),
+        (Link(1.0, 1.0, 1, (0,)), [0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        (Link(0.0, 0.0, 5, (0, 1)), [0, 0, 1, 0, 1, 0, 1, 0, 1]),
+        (Link(0.0, 0.0, 0, (0,)), [0, 0, 1, 0, 0, 1, 1, 0, 0]),
+    ],
+    ids=["brings-all", "a-quarter-an-event", "comes-an-event-later", "copied-before-use", "brings-one"],
+)
+def test_slots_are_filled_as_the_link_brings_experts(link: Link, hits: list[int]) -> None:
+    found = np.zeros(9, np.int32)
+    generation, prompt = replay_over(Pool(4, 1, "lru"), one_by_one(0, 1, 1, 2, 2, 1, 1, 2, 2), link, found)
+    assert found.tolist() == hits
+    assert (generation.lookups, generation.hits, prompt) == (9, sum(hits), Replayed())
+
+
+@pytest.mark.parametrize("policy", ["lru", "follow"])
+@pytest.mark.parametrize(("n_copied", "admission"), [((0,), "wanted"), (tuple(range(9)), "all")])
+def test_a_link_that_brings_everything_is_no_link(policy: str, n_copied: tuple[int, ...], admission: str) -> None:
+    rng = np.random.default_rng(3)
+    ids = np.concatenate([rng.permutation(16)[:4] // rng.integers(1, 4) for _ in range(500)]).astype(np.int32)
+    events = EventArrays(ids, np.arange(0, 2001, 4, dtype=np.int64), np.zeros(500, np.uint8))
+    over = replay_over(Pool(16, 6, policy), events, Link(9.0, 9.0, 0, n_copied))[0]
+    alone = replay(Pool(16, 6, policy), events, admission)[0]
+    assert over.lookups == alone.lookups > 0
+    assert abs(over.hits - alone.hits) <= 0.02 * alone.lookups  # the most wanted first, not the first to appear
+
+
+def test_what_a_link_brings_to_nobody_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected how many of no misses are copied"):
+        replay_over(Pool(4, 1, "lru"), one_by_one(0), Link(1.0, 1.0, 0, ()))
+    with pytest.raises(ValueError, match="expert ids from 0 to 3"):
+        replay_over(Pool(4, 1, "lru"), one_by_one(0, 4), AT_ONCE)

@@ -23,12 +23,13 @@ from slotpool.predict import (
     Rates,
     Terms,
     Want,
-    admits_all,
     assumed,
     event_seconds,
     flat,
     judge,
+    link_of,
     mean_seconds,
+    over_link,
     recorded,
     share_out,
 )
@@ -134,13 +135,13 @@ def test_recorded_hit_rates_are_the_pools_own() -> None:
     # two experts by turns: with two slots all but the first two lookups hit, with one none do
     trace, group = trace_of(np.array([[0], [1]] * 50), 4)
     curve = recorded(trace, group, "lru")
-    assert [curve(n) for n in (0, 1, 2, 4)] == [0.0, 0.0, 0.98, 0.98]
+    assert [curve(n, None) for n in (0, 1, 2, 4)] == [0.0, 0.0, 0.98, 0.98]
 
 
 def test_fewer_slots_than_a_token_uses_find_nothing() -> None:
     trace, group = trace_of(np.array([[0, 1]] * 50), 4)
-    assert recorded(trace, group, "lru")(1) == 0.0
-    assert recorded(trace, group, "lru")(2) == 0.98
+    assert recorded(trace, group, "lru")(1, None) == 0.0
+    assert recorded(trace, group, "lru")(2, None) == 0.98
 
 
 def test_rows_that_the_cpu_computes_cross_the_link_and_hits_do_not() -> None:
@@ -249,16 +250,45 @@ def test_disk_slots_pay_where_page_faults_are_slower_than_reads() -> None:
     assert judge([layer], 1.0, FROM_DISK, FAULTING).is_go
 
 
-# ---- who may refuse a miss ----
+# ---- what the link brings ----
+
+LINKED = Event(4, 1000)
 
 
-@pytest.mark.parametrize(("link", "every"), [(0.1e9, False), (0.5e9, False), (4e9, True)])
-def test_a_policy_may_refuse_where_the_cpu_serves_some_misses(link: float, every: bool) -> None:
-    rates = Rates(cpu=1e9, device=16e9, link=link, turn=1e-6)
-    assert admits_all(Event(4, 1000000), rates, AUTO) is every
-    assert admits_all(Event(4, 1000000), rates, COPY)
-    assert admits_all(Event(4, 1000000), rates, FROM_DISK)
-    assert not admits_all(Event(4, 1000000), rates, CPU)
+@pytest.mark.parametrize(("link", "copied"), [(0.1e6, (0, 0, 0, 0, 0)), (0.5e6, (0, 0, 0, 1, 1)), (4e6, (0, 1, 2, 3, 3))])
+def test_auto_copies_more_over_a_faster_link(link: float, copied: tuple[int, ...]) -> None:
+    # an expert takes 1 ms on the CPU; over the middle link 2 ms: one of three or four misses comes while the CPU computes the others
+    assert link_of(LINKED, Rates(cpu=1e6, device=16e6, link=link, turn=1e-6), AUTO).n_copied == copied
+
+
+def test_a_link_brings_what_is_left_of_a_token_after_what_events_wait_for() -> None:
+    # 10 ms of a token in 2 layers, 2 ms an expert; every event misses all four and waits for one of them
+    found = link_of(LINKED, Rates(cpu=1e6, device=16e6, link=0.5e6, turn=1e-6), AUTO, 0.0, 0.010, 2)
+    assert found.experts_per_event == pytest.approx(5 / 2 - 1)
+    assert (found.experts_per_miss, found.n_events_on_the_way) == (0.5, 0)
+
+
+def test_a_copy_that_takes_longer_than_a_token_is_missed_meanwhile() -> None:
+    # 25 ms an expert, 10 ms a token in one layer
+    found = link_of(LINKED, Rates(cpu=1e6, device=16e6, link=40e3), CPU, 0.5, 0.010, 1)
+    assert (found.experts_per_event, found.n_events_on_the_way) == (pytest.approx(0.4), 2)
+
+
+def test_only_where_the_cpu_serves_misses_a_link_decides() -> None:
+    with pytest.raises(KeyError):
+        link_of(LINKED, Rates(cpu=1e6, link=1e6), COPY)
+
+
+@pytest.mark.parametrize("way", [AUTO, CPU])
+def test_over_a_link_that_brings_next_to_nothing_the_pool_finds_less(way: str) -> None:
+    rng = np.random.default_rng(5)
+    trace, group = trace_of(((rng.zipf(1.4, 4000) + np.arange(4000) // 500 * 5) % 16)[:, None], 16)
+    found = recorded(trace, group, "lru")
+    rates = [
+        over_link(found, Event(1, 1000), Rates(cpu=1e6, device=16e6, link=link), way, 1e-3, 4)(4) for link in (2e3, 2e4, 2e5, float("inf"))
+    ]
+    assert rates[0] < 0.6 * rates[-1]  # what slots hold is old: every 500 tokens others are hot
+    assert rates[-1] == found(4, None)  # an LRU refuses nobody
 
 
 def test_auto_is_never_slower_than_either_and_has_the_cores_formula_between() -> None:

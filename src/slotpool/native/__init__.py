@@ -9,7 +9,7 @@ from slotpool.native.library import CORE_PATH, INTERFACE, check_abi, check_abi_o
 from slotpool.native.memory import AvailableMemory, available_memory, fit_slots
 from slotpool.native.pool import Lookup, Pool
 from slotpool.native.recorder import Recorder, Ring
-from slotpool.native.replay import ADMISSIONS, EventArrays, Replayed, belady
+from slotpool.native.replay import ADMISSIONS, EventArrays, Link, Replayed, belady
 from slotpool.native.session import GROUP_COUNTERS, PHASE_COUNTERS, DeviceMemory, GroupCounts, PhaseCounts, Session, known_bytes
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "EventArrays",
     "File",
     "GroupCounts",
+    "Link",
     "Lookup",
     "PhaseCounts",
     "Pool",

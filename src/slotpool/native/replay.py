@@ -33,6 +33,22 @@ class Replayed:
     admitted: int = 0
 
 
+@dataclass(frozen=True)
+class Link:
+    """How slots are filled where the CPU can serve misses. While slots are free every miss has one at once: this is of pools that are warm.
+
+    Of an event's n misses `n_copied[n]` are copied before use (beyond the last entry as many as that); of the others what the policy
+    wants comes later. `experts_per_event`: experts that the link brings for later between two events of the pool. `experts_per_miss`: how
+    many may be on their way for later, for each miss that is not copied; one may always be. `n_events_on_the_way`: events that find an
+    expert missing which was copied for later.
+    """
+
+    experts_per_event: float
+    experts_per_miss: float
+    n_events_on_the_way: int
+    n_copied: tuple[int, ...]
+
+
 class EventArrays:
     """Events in memory as the core reads them: the ids of event i are ids[first[i]] to ids[first[i + 1]].
 
@@ -55,6 +71,16 @@ class _Events(ctypes.Structure):
     _fields_ = (("ids", ctypes.c_void_p), ("first", ctypes.c_void_p), ("marks", ctypes.c_void_p), ("n_events", ctypes.c_size_t))
 
 
+class _Link(ctypes.Structure):
+    _fields_ = (
+        ("experts_per_event", ctypes.c_double),
+        ("experts_per_miss", ctypes.c_double),
+        ("n_events_on_the_way", ctypes.c_size_t),
+        ("n_copied", ctypes.c_void_p),
+        ("n_counts", ctypes.c_size_t),
+    )
+
+
 class _Replayed(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int64) for name in ("events", "lookups", "hits", "admitted"))
 
@@ -65,6 +91,11 @@ _FUNCTIONS: Functions = (
         "slotpool_pool_replay",
         ctypes.c_int,
         (ctypes.c_void_p, ctypes.POINTER(_Events), ctypes.c_int, ctypes.POINTER(_Replayed), ctypes.c_void_p),
+    ),
+    (
+        "slotpool_pool_replay_over_link",
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.POINTER(_Events), ctypes.POINTER(_Link), ctypes.POINTER(_Replayed), ctypes.c_void_p),
     ),
     (
         "slotpool_belady",
@@ -83,6 +114,16 @@ def replay(pool: Pool, events: EventArrays, admission: str = "all", hits: NDArra
     out = (_Replayed * 2)()
     number = ADMISSIONS.index(admission)
     code = core().slotpool_pool_replay(pool.handle, _events(events), number, out, _address(hits, len(events)))
+    return _answer(code, out, pool.n_expert)
+
+
+def replay_over(pool: Pool, events: EventArrays, link: Link, hits: NDArray[np.int32] | None = None) -> tuple[Replayed, Replayed]:
+    """As `replay`, slots filled over `link`. ValueError as there, and where `link.n_copied` is empty."""
+    if not link.n_copied:
+        raise ValueError("expected how many of no misses are copied, found nothing")
+    out, n_copied = (_Replayed * 2)(), np.array(link.n_copied, np.int32)
+    given = _Link(link.experts_per_event, link.experts_per_miss, link.n_events_on_the_way, n_copied.ctypes.data, len(n_copied))
+    code = core().slotpool_pool_replay_over_link(pool.handle, _events(events), given, out, _address(hits, len(events)))
     return _answer(code, out, pool.n_expert)
 
 

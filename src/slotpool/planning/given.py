@@ -13,7 +13,7 @@ from slotpool.errors import SlotpoolError
 from slotpool.model import Model
 from slotpool.model.tensor_types import TENSOR_TYPES
 from slotpool.plan import Group, PerLayer, PerRole, RamBudget, Slots
-from slotpool.predict import AUTO, CPU, Curve, Event, Rates, admits_all, assumed, recorded
+from slotpool.predict import AUTO, CPU, Curve, Event, Rates, assumed, over_link, recorded
 from slotpool.probe.subjects import plain_weights
 from slotpool.reserve import HOST, Reservation
 from slotpool.speeds import Speeds
@@ -57,7 +57,7 @@ class Given:
 
     def curve(self, group: Group, policy: str = "", *, way: str = CPU, device: str = "") -> Curve:
         """Hit rate against slots of a group: of the trace, or assumed. `policy` empty is the plan's; misses are served in the `way`, on
-        `device`, and where all of them are copied no policy can refuse them."""
+        `device`. Where all of them are copied or read every one has a slot at once; elsewhere slots are filled as the link allows."""
         if self.trace is None:
             return assumed(group.n_expert)
         try:
@@ -73,9 +73,11 @@ class Given:
                 where="--trace",
                 do="Record this model.",
             )
-        event = self.event(group)
-        every = way not in (CPU, AUTO) or (way == AUTO and admits_all(event, self.rates(device), way))
-        return recorded(self.trace, found, policy or self.policy, admission="all" if every else "wanted")
+        replayed = recorded(self.trace, found, policy or self.policy)
+        if way not in (CPU, AUTO) or not device:
+            return lambda slots: replayed(slots, None)
+        n_layers = math.ceil(len(self.model.layers) / max(1, len(self.devices)))
+        return over_link(replayed, self.event(group), self.rates(device), way, self.other_seconds(), n_layers)
 
     def event(self, group: Group) -> Event:
         """A token in the group's layer."""

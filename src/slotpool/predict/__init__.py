@@ -3,8 +3,9 @@
 Arithmetic alone: asks no engine and no device, and measures nothing.
 """
 
-from slotpool.predict.cost import AUTO, COPY, CPU, FAULTING, FROM_DISK, Event, Rates, admits_all, event_seconds, mean_seconds
-from slotpool.predict.hits import ASSUMED, Curve, assumed, flat, recorded
+from slotpool.predict.cost import AUTO, COPY, CPU, FAULTING, FROM_DISK, Event, Rates, event_seconds, mean_seconds, n_copied
+from slotpool.predict.hits import ASSUMED, Curve, Replayer, assumed, flat, recorded
+from slotpool.predict.link import link_of, over_link
 from slotpool.predict.outlook import GAIN, Layer, Outlook, Predicted, Tiers, judge
 from slotpool.predict.share import KNEE, Want, share_out
 from slotpool.predict.terms import Terms, budget_of
@@ -24,16 +25,19 @@ __all__ = [
     "Outlook",
     "Predicted",
     "Rates",
+    "Replayer",
     "Terms",
     "Tiers",
     "Want",
-    "admits_all",
     "assumed",
     "budget_of",
     "event_seconds",
     "flat",
     "judge",
+    "link_of",
     "mean_seconds",
+    "n_copied",
+    "over_link",
     "recorded",
     "share_out",
 ]

@@ -57,8 +57,7 @@ def turn_seconds(event: Event, n_rows: int, rates: Rates) -> float:
 def mean_seconds(event: Event, hit_rate: float, rates: Rates, way: str) -> float:
     """The mean over events whose experts are hits with the chance `hit_rate`."""
     k = event.n_used
-    chances = (comb(k, m) * (1.0 - hit_rate) ** m * hit_rate ** (k - m) for m in range(k + 1))
-    return sum(chance * event_seconds(event, m, rates, way) for m, chance in enumerate(chances))
+    return sum(chance(k, m, 1.0 - hit_rate) * event_seconds(event, m, rates, way) for m in range(k + 1))
 
 
 def _cpu(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
@@ -74,7 +73,7 @@ def _copy(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
 
 def _auto(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
     """So many copies as make the longer of the two the shortest (docs/design/devices.md)."""
-    return min(_split(n_hits, n_misses, n_copied, event, rates) for n_copied in range(n_misses + 1))
+    return min(_split(n_hits, n_misses, n, event, rates) for n in range(n_misses + 1))
 
 
 def _split(n_hits: int, n_misses: int, n_copied: int, event: Event, rates: Rates) -> float:
@@ -89,14 +88,10 @@ def _split(n_hits: int, n_misses: int, n_copied: int, event: Event, rates: Rates
     return (n_hits + n_copied) * slab / rates.device + longer + turn_seconds(event, n_left, rates)
 
 
-def admits_all(event: Event, rates: Rates, way: str) -> bool:
-    """Whether misses get a slot before use, so that no policy can refuse it: all that are read from a disk or copied; of `auto`, whether
-    most are copied, over events with one miss to nothing but misses."""
-    if way != AUTO:
-        return way != CPU
-    k = event.n_used
-    copied = [min(range(m + 1), key=lambda n: (_split(k - m, m, n, event, rates), -n)) for m in range(1, k + 1)]
-    return 2 * sum(copied) > sum(range(1, k + 1))
+def n_copied(event: Event, n_misses: int, rates: Rates) -> int:
+    """Of an event's misses, how many `auto` copies before use; of equals the most, as the core has it."""
+    n_hits = event.n_used - n_misses
+    return min(range(n_misses + 1), key=lambda n: (_split(n_hits, n_misses, n, event, rates), -n))
 
 
 def _disk(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
@@ -118,12 +113,13 @@ def tiered_seconds(event: Event, hit_rate: float, from_disk: float, rates: Rates
     for m in range(k + 1):
         seconds = event_seconds(event, m, rates, way)
         for n_read in range(m + 1):
-            chance = _chance(k, m, 1.0 - hit_rate) * _chance(m, n_read, from_disk)
-            total += chance * (max(seconds, n_read * slab / rates.disk) + _LATE_SHARE * n_read * slab / rates.cpu)
+            share = chance(k, m, 1.0 - hit_rate) * chance(m, n_read, from_disk)
+            total += share * (max(seconds, n_read * slab / rates.disk) + _LATE_SHARE * n_read * slab / rates.cpu)
     return total
 
 
-def _chance(n: int, m: int, p: float) -> float:
+def chance(n: int, m: int, p: float) -> float:
+    """Of m among n that each come with the chance p."""
     return comb(n, m) * p**m * (1.0 - p) ** (n - m)
 
 

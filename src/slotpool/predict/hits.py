@@ -10,11 +10,15 @@ from typing import TypeAlias
 import numpy as np
 
 from slotpool.errors import SlotpoolError
+from slotpool.native import Link
 from slotpool.simulate import Settings, Slots, simulate
 from slotpool.trace import Group, Trace
 
 Curve: TypeAlias = Callable[[int], float]
 """Slots of a layer -> share of its lookups that are hits, 0 to 1."""
+
+Replayer: TypeAlias = "Callable[[int, Link | None], float]"
+"""Slots of a layer, and the link that fills them (None: every miss has a slot at once) -> the same."""
 
 MOST_EVENTS = 1 << 15
 _RECORDED_SKEW = ((0.0, 0.0), (0.25, 0.694), (0.375, 0.836), (0.5, 0.916), (1.0, 1.0))
@@ -33,9 +37,9 @@ def flat(n_expert: int) -> Curve:
     return lambda slots: min(slots, n_expert) / n_expert
 
 
-def recorded(trace: Trace, group: Group, policy: str, *, admission: str = "wanted") -> Curve:
-    """What generation finds in a pool of so many slots on the group's events, the prompts of the trace replayed too, from empty slots.
-    `admission` says whether the policy may refuse a miss (`simulate.ADMISSIONS`).
+def recorded(trace: Trace, group: Group, policy: str) -> Replayer:
+    """What generation finds in a pool of so many slots on the group's events, the prompts of the trace replayed too, from empty slots. With
+    a link slots are filled over it, without one every miss gets a slot at once.
 
     The seam to the simulator. Of a long trace the last MOST_EVENTS. 0 where there is no generation that fits.
     """
@@ -43,11 +47,11 @@ def recorded(trace: Trace, group: Group, policy: str, *, admission: str = "wante
     alone = replace(trace, groups=(group.select(is_late) if group.n_events > MOST_EVENTS else group,))
 
     @cache
-    def rate(slots: int) -> float:
+    def rate(slots: int, link: Link | None = None) -> float:
         if slots < group.n_expert_used:
             return 0.0
         try:
-            found = simulate(alone, [policy], [Slots(count=slots)], Settings(phase="generation", admission=admission))
+            found = simulate(alone, [policy], [Slots(count=slots)], Settings(phase="generation", admission="all", link=link))
         except SlotpoolError:
             return 0.0
         return found.rows[0].hit_rate

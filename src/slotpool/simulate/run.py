@@ -15,7 +15,7 @@ from slotpool import native
 from slotpool import policies as known
 from slotpool.errors import SlotpoolError, unknown
 from slotpool.native import EventArrays, Replayed
-from slotpool.native.replay import replay
+from slotpool.native.replay import replay, replay_over
 from slotpool.profile import usable_slots
 from slotpool.simulate.settings import ADMISSIONS, STORES, Settings, Slots
 from slotpool.simulate.streams import Stream, streams_of
@@ -152,7 +152,7 @@ def _online(policy: str, settings: Settings, stream: Stream, events: EventArrays
     hottest, n_kept = _warm(settings, stream, n_slots)
     if hottest:
         pool.warm(hottest, n_kept=n_kept)
-    return replay(pool, events, settings.admission)
+    return replay_over(pool, events, settings.link) if settings.link else replay(pool, events, settings.admission)
 
 
 def _warm(settings: Settings, stream: Stream, n_slots: int) -> tuple[list[tuple[int, float]], int]:

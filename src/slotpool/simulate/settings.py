@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slotpool.errors import SlotpoolError, quoted
+from slotpool.native import Link
 from slotpool.profile import Pin, Profile
 
 STORES = ("memory", "disk")
@@ -47,7 +48,8 @@ class Settings:
     `is_global`: one pool over the experts of all layers with as many slots in total. `train`: the share of the trace, from its
     beginning, that only the static set learns from; everything is judged on the rest, from empty slots. `phase`: prompt or
     generation, or empty for both; what is not counted is replayed all the same. With `profile` the pools of online policies begin with
-    what it says is hot, and `pin` says how many of these are never evicted.
+    what it says is hot, and `pin` says how many of these are never evicted. With `link` the slots of online policies are filled over it,
+    and `admission` has no say.
     """
 
     is_global: bool = False
@@ -58,3 +60,4 @@ class Settings:
     decay: float = 0.97
     profile: Profile | None = None
     pin: Pin | None = None
+    link: Link | None = None
