@@ -68,7 +68,6 @@ void DevicePool::copy_warm(const std::vector<Lookup> &warmed, bool is_awaited) {
     for (const Lookup &lookup : warmed) {
         on_their_way_.push_back(lookup.slot);
         is_later_[static_cast<std::size_t>(lookup.slot)] = !is_awaited;
-        if (!is_awaited) uploader_.count_later(1);
         if (!is_awaited) warming_.push_back(lookup.slot);
         for (std::size_t index = 0; index < tensors_.size(); index++) begin_copy(lookup.slot, index, is_awaited);
     }
@@ -125,7 +124,6 @@ void DevicePool::publish_arrived() {
         pool_.publish(slot);
         for (std::size_t index = 0; index < tensors_.size(); index++) phase_counts().copy_ns.add(upload(slot, index).took_ns);
         if (!is_later_[static_cast<std::size_t>(slot)]) return true;
-        uploader_.count_later(-1);
         slabs_.unpin(pool_.expert_in(slot));
         is_later_[static_cast<std::size_t>(slot)] = false;
         return true;
@@ -275,7 +273,6 @@ bool DevicePool::copy_for_later(std::string &error) {
         slabs_.pin(pool_.expert_in(slot));
         on_their_way_.push_back(slot);
         is_later_[static_cast<std::size_t>(slot)] = true;
-        uploader_.count_later(1);
         for (const std::size_t index : order_) begin_copy(slot, index, false);
     }
     for_later_.clear();

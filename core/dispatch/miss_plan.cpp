@@ -28,7 +28,8 @@ MissPlan MissPlanner::plan(const DevicePool &pool, const Plan &plan, Phase phase
     if (shown != nullptr) show(known, *shown);
     const int n_copied = plan.misses == Misses::cpu ? 0 : n_to_copy(known, n_misses);
     const int n_room = pool.room_for_later(n_used) - n_copied;
-    const int n_free = std::min(n_in_time(known, n_misses - n_copied) - uploader_.n_later(), n_room);
+    const auto n_later = static_cast<int>((uploader_.later_bytes() + pool.slab_bytes() - 1) / pool.slab_bytes());
+    const int n_free = std::min(n_in_time(known, n_misses - n_copied) - n_later, n_room);
     return {n_copied, plan.is_settled ? n_misses : std::max(0, n_free), false};
 }
 

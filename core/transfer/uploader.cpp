@@ -40,9 +40,11 @@ Uploader::Pause::~Pause() {
 }
 
 void Uploader::submit(Upload &upload, bool is_urgent) {
+    upload.is_urgent = is_urgent;
     upload.n_copied = 0;
     upload.took_ns = 0;
     upload.is_done.store(false, std::memory_order_relaxed);
+    if (!is_urgent) later_bytes_.fetch_add(upload.bytes, std::memory_order_relaxed);
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         (is_urgent ? urgent_ : later_).push_back(&upload);
@@ -83,18 +85,22 @@ std::size_t Uploader::short_piece() const {
 void Uploader::copy_piece(Upload &upload, std::size_t most) {
     const auto reading = upload.expert->session->reading();
     if (upload.expert->base == nullptr) {
-        upload.n_copied = upload.bytes;
-        return;
+        return has_copied(upload, upload.bytes - upload.n_copied);
     }
     const std::size_t n = std::min(most, upload.bytes - upload.n_copied);
     const auto begin = std::chrono::steady_clock::now();
     api_.tensor_set(upload.to, upload.from + upload.n_copied, upload.offset + upload.n_copied, n);
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
-    upload.n_copied += n;
+    has_copied(upload, n);
     upload.took_ns += static_cast<std::uint64_t>(took.count());
     const double measured = took.count() / static_cast<double>(n);
     const double before = ns_per_byte();
     ns_per_byte_.store(before == 0.0 ? measured : before + kNewShare * (measured - before), std::memory_order_relaxed);
+}
+
+void Uploader::has_copied(Upload &upload, std::size_t n) {
+    upload.n_copied += n;
+    if (!upload.is_urgent) later_bytes_.fetch_sub(n, std::memory_order_relaxed);
 }
 
 }  // namespace slotpool

@@ -25,6 +25,7 @@ struct Upload {
     std::size_t bytes = 0;
     std::atomic<bool> is_done{true};
     // The uploader's own until it is done.
+    bool is_urgent = false;
     std::size_t n_copied = 0;
     std::uint64_t took_ns = 0;
 };
@@ -51,9 +52,8 @@ class Uploader {
 
     void submit(Upload &upload, bool is_urgent);
     void wait(const Upload &upload);
-    // Experts' worth of uploads that are on their way for later, whoever's they are: counted by who submits them.
-    int n_later() const { return n_later_.load(std::memory_order_relaxed); }
-    void count_later(int n) { n_later_.fetch_add(n, std::memory_order_relaxed); }
+    // Bytes that are to be copied for later and not copied yet, whoever's they are.
+    std::size_t later_bytes() const { return later_bytes_.load(std::memory_order_relaxed); }
     // Of the pieces copied lately, nanoseconds; 0: none yet.
     double ns_per_byte() const { return ns_per_byte_.load(std::memory_order_relaxed); }
 
@@ -61,6 +61,7 @@ class Uploader {
     void work();
     bool has_work() const { return !urgent_.empty() || (!later_.empty() && n_pauses_ == 0); }
     void copy_piece(Upload &upload, std::size_t most);
+    void has_copied(Upload &upload, std::size_t n);
     std::size_t short_piece() const;
 
     const abi::Api &api_;
@@ -70,7 +71,7 @@ class Uploader {
     std::deque<Upload *> urgent_;
     std::deque<Upload *> later_;
     std::atomic<double> ns_per_byte_{0.0};
-    std::atomic<int> n_later_{0};
+    std::atomic<std::size_t> later_bytes_{0};
     int n_pauses_ = 0;
     bool is_closing_ = false;
     std::thread thread_;

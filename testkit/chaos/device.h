@@ -1,6 +1,8 @@
 // One chaos device: its knobs, counters, memory and the two resources that streams take turns at.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -9,6 +11,7 @@
 #include "abi/ggml_api.h"
 #include "counters.h"
 #include "knobs.h"
+#include "queue.h"
 
 namespace chaos {
 
@@ -21,7 +24,7 @@ struct Device {
     std::string name, description;
     Knobs knobs;
     Counters counters;
-    std::mutex link;                              // one transfer at a time
+    Queue link;                                   // one transfer at a time
     std::atomic<std::size_t> weights_on_link{0};  // bytes that are being written to buffers of weights
     std::mutex compute;                           // one graph at a time
     abi::Device ggml{};

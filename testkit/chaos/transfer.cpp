@@ -21,7 +21,7 @@ Touch Transfer::touch(const Stream *stream) const {
 void Transfer::run(bool is_blocking) const {
     Device &device = memory_->device();
     if (direction_ == to_host && !is_weight_) device.counters.add_read(device.weights_on_link);
-    const std::lock_guard<std::mutex> lock(device.link);
+    const std::lock_guard<Queue> lock(device.link);
     if (direction_ == to_device && is_weight_) device.weights_on_link = bytes_;
     const double speed = device.knobs[k_link_bytes_per_second];
     wait_ns(device.knobs[k_link_latency_ns] + (speed > 0 ? 1e9 * static_cast<double>(bytes_) / speed : 0));
