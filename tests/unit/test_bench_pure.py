@@ -80,7 +80,7 @@ def test_text_file_is_bounded_and_named(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "a book.txt"
     path.write_bytes(b"x" * 11)
     assert texts.read_text(path).name == "a book.txt"
-    monkeypatch.setattr(texts, "MAX_BYTES", 10)
+    monkeypatch.setattr("slotpool.texts.MAX_BYTES", 10)
     with pytest.raises(SlotpoolError, match="at most 10 bytes"):
         texts.read_text(path)
     with pytest.raises(SlotpoolError, match="cannot read the text"):

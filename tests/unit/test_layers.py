@@ -18,6 +18,7 @@ ROOMS = [
     "errors",
     "about",
     "sizes",
+    "texts",
     "native",
     "machine",
     "speeds",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from slotpool import texts
 from slotpool.bench.settings import Settings
-from slotpool.errors import SlotpoolError, printable
+from slotpool.errors import SlotpoolError
 
-MAX_BYTES = 64 << 20
 BUNDLED = ("prose.txt", "code.txt")
 
 
@@ -48,18 +48,11 @@ class Window:
 
 
 def read_text(path: Path | None) -> Text:
-    """The file's text, or the package's own: prose, then code. SlotpoolError for a file that cannot be read or is too large."""
+    """The file's text, or the package's own: prose, then code. SlotpoolError as `texts.read_text`."""
     if path is None:
         folder = resources.files("slotpool") / "data"
         return Text("bundled", b"\n".join((folder / name).read_bytes() for name in BUNDLED))
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise SlotpoolError(f"cannot read the text: {error.strerror}", where=printable(path)) from error
-    if len(content) > MAX_BYTES:
-        raise SlotpoolError(f"expected a text of at most {MAX_BYTES} bytes, found a longer one", where=printable(path))
-    return Text(path.name, content)
+    return Text(path.name, texts.read_text(path))
 
 
 def window(tokens: Sequence[int], settings: Settings, depth: int, number: int) -> Window:

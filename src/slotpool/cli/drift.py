@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,8 @@ from slotpool.cli.output import json_option, print_json, print_line, print_note,
 from slotpool.cli.parameters import OneOf
 from slotpool.cli.pool_options import pool_options, taken
 from slotpool.cli.progress import open_bar
-from slotpool.errors import REFUSED, SlotpoolError, printable
+from slotpool.errors import REFUSED, printable
+from slotpool.texts import read_text
 
 if TYPE_CHECKING:
     from slotpool.drift import Report, Settings, Text, Verdict
@@ -85,7 +86,7 @@ def command(model: Path, files: tuple[Path, ...], expect: str | None, record: Pa
     if record is not None:
         _check_appendable(record)
     settings = _settings(model, options)
-    texts = [_text(file) for file in files] or _bundled()
+    texts = _read(files) or _bundled()
     report, verdict = _measured(model, texts, settings, expect)
     found = _document(report, verdict)
     if record is not None:
@@ -133,19 +134,10 @@ def _backends() -> tuple[str, ...]:
     return (path,) if path and Path(path).name != native.CORE_PATH.name else ()
 
 
-def _text(file: Path) -> Text:
+def _read(files: Iterable[Path]) -> list[Text]:
     from slotpool.drift import Text
 
-    try:
-        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    except OSError as error:
-        raise SlotpoolError(f"cannot read the text: {error.strerror}", where=printable(file)) from error
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        # of some bytes the engine's tokenizer ends the process
-        raise SlotpoolError(f"expected text in UTF-8, found something else from byte {error.start} on", where=printable(file)) from error
-    return Text(file.name, content)
+    return [Text(file.name, read_text(file)) for file in files]
 
 
 def _bundled() -> list[Text]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 import warnings
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from slotpool.cli.pool_options import plan_option, pool_options, save_profile_op
 from slotpool.errors import REFUSED, SlotpoolError, printable
 from slotpool.model import Model, read
 from slotpool.pool_stats import Stats
+from slotpool.texts import checked, read_text
 
 MAX_TOKENS = 1 << 22
 MAX_THREADS = 512
@@ -149,13 +149,8 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
     if (prompt is None) == (prompt_file is None):
         raise SlotpoolError(f"expected one of --prompt and --file, found {'none' if prompt is None else 'both'}", where="slotpool run")
     if prompt is not None:
-        return prompt
-    if str(prompt_file) == "-":
-        return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
-    try:
-        return Path(str(prompt_file)).read_text("utf-8", "surrogateescape")
-    except OSError as error:
-        raise SlotpoolError(f"cannot read the prompt file: {error.strerror}", where=printable(str(prompt_file))) from error
+        return checked(prompt.encode("utf-8", "surrogateescape"), "--prompt").decode()
+    return read_text(Path(str(prompt_file))).decode()
 
 
 def context_size(facts: Model, wanted: int | None) -> int:

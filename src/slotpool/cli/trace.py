@@ -14,6 +14,7 @@ from slotpool.cli.output import json_option, print_json, print_note
 from slotpool.cli.parameters import OneOf
 from slotpool.errors import SlotpoolError, printable
 from slotpool.sizes import format_bytes
+from slotpool.texts import read_text
 from slotpool.trace import dump
 
 MODES = ("forced", "prompt", "generate")
@@ -127,7 +128,7 @@ def _record(model: Path, output: Path, options: dict[str, Any], as_json: bool) -
         has_weights=options["has_weights"],
         has_ranking=options["has_ranking"],
     )
-    texts = [recording.Text(printable(file), _text(file)) for file in options["files"]]
+    texts = [recording.Text(printable(file), read_text(file)) for file in options["files"]]
     made = recording.record(model, texts, output, settings, force=options["force"], on_progress=_progress())
     document = asdict(made) | {"mode": mode, "path": str(output), "file_bytes": output.stat().st_size}
     if as_json:
@@ -137,13 +138,6 @@ def _record(model: Path, output: Path, options: dict[str, Any], as_json: bool) -
         print_note(
             f"slotpool: {made.n_tokens} tokens, {made.n_generated} of them generated, {made.n_events} events, {size} in {printable(output)}"
         )
-
-
-def _text(path: Path) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-    except OSError as error:
-        raise SlotpoolError(f"cannot read the text: {error.strerror}", where=printable(path)) from error
 
 
 def _progress() -> Any:
