@@ -60,15 +60,20 @@ def mean_seconds(event: Event, hit_rate: float, rates: Rates, way: str) -> float
     return sum(chance(k, m, 1.0 - hit_rate) * event_seconds(event, m, rates, way) for m in range(k + 1))
 
 
+def _on_device(event: Event, rates: Rates) -> float:
+    """Whoever has which rows: a call keeps its shape, so the device computes something for those of the CPU too."""
+    return event.n_used * event.slab_bytes / rates.device
+
+
 def _cpu(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
     """Hits on the device and misses on the CPU at the same time; copies for later go on beside it."""
     slab, beside = event.slab_bytes, rates.cpu_beside or rates.cpu
     turn = turn_seconds(event, n_misses, rates) if n_misses else 0.0
-    return max(n_hits * slab / rates.device, n_misses * slab / beside) + turn
+    return max(_on_device(event, rates) if n_hits else 0.0, n_misses * slab / beside) + turn
 
 
 def _copy(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
-    return (n_hits + n_misses) * event.slab_bytes / rates.device + n_misses * event.slab_bytes / rates.link
+    return _on_device(event, rates) + n_misses * event.slab_bytes / rates.link
 
 
 def _auto(n_hits: int, n_misses: int, event: Event, rates: Rates) -> float:
@@ -85,7 +90,7 @@ def _split(n_hits: int, n_misses: int, n_copied: int, event: Event, rates: Rates
         return _cpu(n_hits, n_left, event, rates)
     slab, beside = event.slab_bytes, rates.cpu_beside or rates.cpu
     longer = max(n_copied * slab / rates.link, n_left * slab / beside)
-    return (n_hits + n_copied) * slab / rates.device + longer + turn_seconds(event, n_left, rates)
+    return _on_device(event, rates) + longer + turn_seconds(event, n_left, rates)
 
 
 def n_copied(event: Event, n_misses: int, rates: Rates) -> int:
