@@ -212,11 +212,11 @@ def plain_speed(path: Path, facts: files.Model, tokens: Sequence[int], cell: gri
 
 def plain_without_device(decision: Decision) -> float:
     """What plain llama.cpp is predicted to do with all experts on the CPU, which is what is measured here."""
-    from slotpool.predict import CPU, Event, Layer, judge
+    from slotpool.predict import CPU, Layer, judge
 
     given = _given[0]
     rates = given.rates("CHAOS0")
-    layers = [Layer(Event(4, group.slab_bytes), rates, 0, 0.0, 0.0) for group in decision.made.groups]
+    layers = [Layer(given.event(group), rates, 0, 0.0, 0.0) for group in decision.made.groups]
     found = judge(layers, given.other_seconds(), CPU, CPU).plain
     assert found
     return found.generation_tps

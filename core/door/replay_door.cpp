@@ -76,6 +76,7 @@ class LinkReplay {
                 handle_.pool.publish(lookup->slot);
             } else if (brought_ >= 1.0 && handle_.pool.admit(*lookup, true)) {
                 brought_ -= 1.0;
+                counts.later++;
                 on_the_way_.push_back({event_ + link_.n_events_on_the_way, lookup->slot});
             } else {
                 continue;
@@ -101,7 +102,7 @@ bool are_in_range(const slotpool_events &events, int n_expert) {
 }  // namespace
 
 int slotpool_pool_replay(slotpool_pool *pool, const slotpool_events *events, int admission, slotpool_replayed *out, int32_t *hits) {
-    out[0] = out[1] = {0, 0, 0, 0};
+    out[0] = out[1] = {};
     pool->is_fresh = false;
     for (std::size_t event = 0; event < events->n_events; event++) {
         if (!ask(*pool, *events, event, admission)) return -1;
@@ -113,7 +114,7 @@ int slotpool_pool_replay(slotpool_pool *pool, const slotpool_events *events, int
 
 int slotpool_pool_replay_over_link(slotpool_pool *pool, const slotpool_events *events, const slotpool_link *link, slotpool_replayed *out,
                                    int32_t *hits) {
-    out[0] = out[1] = {0, 0, 0, 0};
+    out[0] = out[1] = {};
     pool->is_fresh = false;
     LinkReplay replay(*pool, *link);
     for (std::size_t event = 0; event < events->n_events; event++) {
@@ -132,7 +133,7 @@ int slotpool_pool_replay_over_link(slotpool_pool *pool, const slotpool_events *e
 }
 
 int slotpool_belady(int n_expert, int n_slots, const slotpool_events *events, int may_refuse, slotpool_replayed *out, int32_t *hits) {
-    out[0] = out[1] = {0, 0, 0, 0};
+    out[0] = out[1] = {};
     if (n_slots < 1 || n_expert < 1 || !are_in_range(*events, n_expert)) return -1;
     std::vector<std::uint8_t> passing(events->n_events);
     for (std::size_t event = 0; event < passing.size(); event++) passing[event] = is_passing(*events, event) ? 1 : 0;

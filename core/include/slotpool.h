@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 11
+#define SLOTPOOL_INTERFACE 12
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -161,9 +161,9 @@ typedef struct {
     const uint8_t *marks;
     size_t n_events;
 } slotpool_events;
-// In distinct experts of events.
+// In distinct experts of events. `later`: of those admitted, how many a link brought that no event waited for.
 typedef struct {
-    int64_t events, lookups, hits, admitted;
+    int64_t events, lookups, hits, admitted, later;
 } slotpool_replayed;
 // Replays events, slots published at once. out has two entries: generation and prompt. hits gets those of every event; NULL: not asked.
 // 0, or -1 on an id out of range.

@@ -176,22 +176,22 @@ def one_by_one(*experts: int) -> EventArrays:
 
 
 @pytest.mark.parametrize(
-    ("link", "hits"),
+    ("link", "hits", "later"),
     [
         # 0 fills the only slot; 1 and 2 take turns for it
-        (AT_ONCE, [0, 0, 1, 0, 1, 0, 1, 0, 1]),
-        (Link(0.25, 1.0, 0, (0,)), [0, 0, 1, 0, 0, 1, 1, 0, 1]),
-        (Link(1.0, 1.0, 1, (0,)), [0, 0, 0, 0, 0, 0, 0, 0, 0]),
-        (Link(0.0, 0.0, 5, (0, 1)), [0, 0, 1, 0, 1, 0, 1, 0, 1]),
-        (Link(0.0, 0.0, 0, (0,)), [0, 0, 1, 0, 0, 1, 1, 0, 0]),
+        (AT_ONCE, [0, 0, 1, 0, 1, 0, 1, 0, 1], 4),
+        (Link(0.25, 1.0, 0, (0,)), [0, 0, 1, 0, 0, 1, 1, 0, 1], 2),
+        (Link(1.0, 1.0, 1, (0,)), [0, 0, 0, 0, 0, 0, 0, 0, 0], 4),
+        (Link(0.0, 0.0, 5, (0, 1)), [0, 0, 1, 0, 1, 0, 1, 0, 1], 0),
+        (Link(0.0, 0.0, 0, (0,)), [0, 0, 1, 0, 0, 1, 1, 0, 0], 1),
     ],
     ids=["brings-all", "a-quarter-an-event", "comes-an-event-later", "copied-before-use", "brings-one"],
 )
-def test_slots_are_filled_as_the_link_brings_experts(link: Link, hits: list[int]) -> None:
+def test_slots_are_filled_as_the_link_brings_experts(link: Link, hits: list[int], later: int) -> None:
     found = np.zeros(9, np.int32)
     generation, prompt = replay_over(Pool(4, 1, "lru"), one_by_one(0, 1, 1, 2, 2, 1, 1, 2, 2), link, found)
     assert found.tolist() == hits
-    assert (generation.lookups, generation.hits, prompt) == (9, sum(hits), Replayed())
+    assert (generation.lookups, generation.hits, generation.later, prompt) == (9, sum(hits), later, Replayed())
 
 
 @pytest.mark.parametrize("policy", ["lru", "follow"])

@@ -18,10 +18,13 @@ from slotpool.predict import (
     FROM_DISK,
     Curve,
     Event,
+    Found,
     Layer,
     Outlook,
     Rates,
+    Replayer,
     Terms,
+    Token,
     Want,
     assumed,
     event_seconds,
@@ -94,6 +97,14 @@ def test_hits_and_misses_overlap_in_the_way_cpu_and_add_up_in_the_way_copy() -> 
     assert event_seconds(EVENT, 1, rates, COPY) == 4000 / 2 + 1000 / 4
 
 
+def test_the_device_computes_a_whole_call_whoever_serves_its_rows() -> None:
+    """A call keeps its shape: rows of the CPU have idle slots. Without a row of its own the device has no call."""
+    rates = Rates(cpu=1e9, device=2.0, link=1e9)
+    assert [event_seconds(EVENT, misses, rates, CPU) for misses in range(5)] == pytest.approx([2000] * 4 + [4e-6])
+    # two copied beside two on the CPU, then a call as long as one with nothing but hits
+    assert event_seconds(EVENT, 4, Rates(cpu=1.0, device=4.0, link=1.0), AUTO) == 2000 + 1000
+
+
 def test_a_turn_costs_only_where_the_cpu_computes() -> None:
     rates = Rates(cpu=1.0, device=2.0, turn=7.0)
     assert event_seconds(EVENT, 0, rates, CPU) == 2000
@@ -135,13 +146,13 @@ def test_recorded_hit_rates_are_the_pools_own() -> None:
     # two experts by turns: with two slots all but the first two lookups hit, with one none do
     trace, group = trace_of(np.array([[0], [1]] * 50), 4)
     curve = recorded(trace, group, "lru")
-    assert [curve(n, None) for n in (0, 1, 2, 4)] == [0.0, 0.0, 0.98, 0.98]
+    assert [curve(n, None).hit_rate for n in (0, 1, 2, 4)] == [0.0, 0.0, 0.98, 0.98]
 
 
 def test_fewer_slots_than_a_token_uses_find_nothing() -> None:
     trace, group = trace_of(np.array([[0, 1]] * 50), 4)
-    assert recorded(trace, group, "lru")(1, None) == 0.0
-    assert recorded(trace, group, "lru")(2, None) == 0.98
+    assert recorded(trace, group, "lru")(1, None).hit_rate == 0.0
+    assert recorded(trace, group, "lru")(2, None).hit_rate == 0.98
 
 
 def test_rows_that_the_cpu_computes_cross_the_link_and_hits_do_not() -> None:
@@ -262,16 +273,71 @@ def test_auto_copies_more_over_a_faster_link(link: float, copied: tuple[int, ...
 
 
 def test_a_link_brings_what_is_left_of_a_token_after_what_events_wait_for() -> None:
-    # 10 ms of a token in 2 layers, 2 ms an expert; every event misses all four and waits for one of them
-    found = link_of(LINKED, Rates(cpu=1e6, device=16e6, link=0.5e6, turn=1e-6), AUTO, 0.0, 0.010, 2)
-    assert found.experts_per_event == pytest.approx(5 / 2 - 1)
+    # two layers, all four missed and one of them waited for, 2 ms an expert: 0.25 ms the device and 3 ms the CPU beside the copy; with
+    # 1.75 ms a layer beside the experts 5 ms, 2 of them for that copy, and half a millisecond for the logits
+    found = link_of(LINKED, Rates(cpu=1e6, device=16e6, link=0.5e6), AUTO, 0.0, Token(0.0035, 0.001, 2))
+    assert found.experts_per_event == pytest.approx((5 - 2 - 0.5) / 2)
     assert (found.experts_per_miss, found.n_events_on_the_way) == (0.5, 0)
 
 
+def test_rows_of_the_cpu_take_the_link_from_copies_for_later() -> None:
+    # four rows and the input, 0.1 ms each, beside 4 ms of the CPU; an expert takes 10 ms
+    event, rates = Event(4, 1000, row_bytes=10), Rates(cpu=1e6, device=16e6, link=0.1e6)
+    assert link_of(event, rates, CPU, 0.0, Token(0.0)).experts_per_event == pytest.approx((4.5 - 0.5) / 10)
+    assert link_of(LINKED, rates, CPU, 0.0, Token(0.0005)).experts_per_event == pytest.approx(4.5 / 10)
+
+
+def test_a_link_that_is_always_waited_for_brings_nothing_for_later() -> None:
+    found = link_of(LINKED, Rates(cpu=1e6, device=16e6, link=0.1e6), CPU, 0.0, Token(0.001, 0.005))
+    assert (found.experts_per_event, found.n_events_on_the_way) == (0.0, 0)
+
+
 def test_a_copy_that_takes_longer_than_a_token_is_missed_meanwhile() -> None:
-    # 25 ms an expert, 10 ms a token in one layer
-    found = link_of(LINKED, Rates(cpu=1e6, device=16e6, link=40e3), CPU, 0.5, 0.010, 1)
+    # 25 ms an expert, 10 ms a token: 4 ms the CPU's experts and the rest beside them
+    found = link_of(LINKED, Rates(cpu=1e6, device=16e6, link=40e3), CPU, 0.0, Token(0.006))
     assert (found.experts_per_event, found.n_events_on_the_way) == (pytest.approx(0.4), 2)
+
+
+@given(st.floats(0.0, 1.0), st.floats(1e3, 1e9), st.floats(1.0, 10.0))
+def test_a_faster_link_brings_no_less(hit_rate: float, link: float, faster: float) -> None:
+    """Where no event waits for copies; with `auto` a faster link has more to do before use."""
+    slow, fast = (link_of(LINKED, Rates(1e6, 16e6, one), CPU, hit_rate, Token(0.001)).experts_per_event for one in (link, link * faster))
+    assert slow <= fast * (1 + 1e-9)
+
+
+def found_of(hit_rate: float, later: float) -> Replayer:
+    return lambda slots, link: Found(hit_rate, later)
+
+
+def test_transfers_wait_for_half_a_piece_where_copies_for_later_hold_the_link() -> None:
+    # all missed: 4 ms on the CPU and 6 beside; a quarter of an expert of 20 ms each event holds the link for half the time, in pieces of
+    # 1024 bytes, more than 0.1 ms; an event has four transfers, and the token seven
+    event, rates = Event(4, 100_000), Rates(cpu=1e8, device=16e8, link=5e6)
+    filled = over_link(found_of(0.0, 0.25), event, rates, CPU, Token(0.006))(8)
+    assert filled.waits == pytest.approx(0.5 * (1024 / 5e6) * (4 / 2 + 7))
+
+
+def test_pieces_take_a_tenth_of_a_millisecond_over_a_link_that_is_fast_enough() -> None:
+    # 100 layers, hits alone: ids there and back, and a hundredth of a token's seven
+    event, rates = Event(4, 10_000_000), Rates(cpu=1e9, device=16e9, link=1e9)
+    filled = over_link(found_of(1.0, 0.05), event, rates, CPU, Token(0.25, n_layers=100))(8)
+    assert filled.waits == pytest.approx(0.05 * 0.010 / 0.005 * 100e-6 * (2 / 2 + 7 / 100))
+
+
+def test_over_an_infinitely_fast_link_nobody_waits_and_the_old_formula_holds() -> None:
+    filled = over_link(found_of(0.5, 2.0), LINKED, Rates(1e6, 16e6), CPU, Token(0.001))(8)
+    assert (filled.hit_rate, filled.waits) == (0.5, 0.0)
+    layer = Layer(LINKED, Rates(1e6, 16e6), 8, 0.5, 0.0, waits=filled.waits)
+    found = judge([layer], 0.001, CPU, CPU).predicted
+    assert found
+    assert found.generation_tps == pytest.approx(1 / (0.001 + mean_seconds(LINKED, 0.5, Rates(1e6, 16e6), CPU)))
+
+
+def test_what_an_event_waits_is_part_of_a_token() -> None:
+    layers = [Layer(LINKED, Rates(1e6, 16e6), 8, 1.0, 0.0, waits=waits) for waits in (0.001, 0.002)]
+    found = judge(layers, 0.0, CPU, CPU).predicted
+    assert found
+    assert found.generation_tps == pytest.approx(1 / (0.003 + 2 * 4000 / 16e6))
 
 
 def test_only_where_the_cpu_serves_misses_a_link_decides() -> None:
@@ -285,10 +351,11 @@ def test_over_a_link_that_brings_next_to_nothing_the_pool_finds_less(way: str) -
     trace, group = trace_of(((rng.zipf(1.4, 4000) + np.arange(4000) // 500 * 5) % 16)[:, None], 16)
     found = recorded(trace, group, "lru")
     rates = [
-        over_link(found, Event(1, 1000), Rates(cpu=1e6, device=16e6, link=link), way, 1e-3, 4)(4) for link in (2e3, 2e4, 2e5, float("inf"))
+        over_link(found, Event(1, 1000), Rates(cpu=1e6, device=16e6, link=link), way, Token(1e-3, n_layers=4))(4).hit_rate
+        for link in (2e3, 2e4, 2e5, float("inf"))
     ]
     assert rates[0] < 0.6 * rates[-1]  # what slots hold is old: every 500 tokens others are hot
-    assert rates[-1] == found(4, None)  # an LRU refuses nobody
+    assert rates[-1] == found(4, None).hit_rate  # an LRU refuses nobody
 
 
 def test_auto_is_never_slower_than_either_and_has_the_cores_formula_between() -> None:

@@ -13,7 +13,7 @@ import pytest
 from slotpool import cli, trace
 from slotpool.errors import SlotpoolError
 from slotpool.policies import DEFAULT, ReferencePool, belady, make_policy
-from slotpool.simulate import ONLINE, POLICIES, Row, Settings, Slots, simulate
+from slotpool.simulate import ONLINE, POLICIES, Row, Settings, Slots, replayed, simulate
 from slotpool.trace import GENERATION, PROMPT, Facts, Group, Trace, events_of
 
 K = 2
@@ -70,6 +70,15 @@ def test_counts_are_those_of_the_reference_pool(policy: str, store: str, admissi
     counts = [reference_hits(group, policy, n, store, admission == "wanted") for group, n in zip(found.groups, sizes, strict=True)]
     assert (row.lookups, row.hits) == tuple(map(sum, zip(*counts, strict=True)))
     assert row.total_slots == sum(sizes)
+
+
+def test_one_policy_alone_counts_what_its_row_does() -> None:
+    found, settings = random_trace(4), Settings(phase="generation")
+    alone, row = replayed(found, "lru", Slots(count=5), settings), only(found, "lru", "5", phase="generation")
+    assert (alone.lookups, alone.hits) == (row.lookups, row.hits)
+    assert replayed(found, "lru", Slots(count=1), settings).lookups == 0
+    with pytest.raises(SlotpoolError, match="policy"):
+        replayed(found, "no-such", Slots(count=5), settings)
 
 
 @pytest.mark.parametrize("slots", [2, 5])

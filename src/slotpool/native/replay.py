@@ -6,7 +6,7 @@ Knows arrays and counts only; what a trace is and which events fit is for `slotp
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,16 @@ ADMISSIONS = ("all", "wanted", "none")
 
 @dataclass(frozen=True)
 class Replayed:
-    """What replayed events found, in distinct experts."""
+    """What replayed events found, in distinct experts. `later`: of those admitted, how many a link brought that no event waited for."""
 
     events: int = 0
     lookups: int = 0
     hits: int = 0
     admitted: int = 0
+    later: int = 0
+
+    def __add__(self, other: Replayed) -> Replayed:
+        return Replayed(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,11 @@ class _Link(ctypes.Structure):
     )
 
 
+_COUNTS = tuple(field.name for field in fields(Replayed))
+
+
 class _Replayed(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("events", "lookups", "hits", "admitted"))
+    _fields_ = tuple((name, ctypes.c_int64) for name in _COUNTS)
 
 
 # name, result, arguments
@@ -152,5 +159,5 @@ def _address(hits: NDArray[np.int32] | None, n_events: int) -> int | None:
 def _answer(code: int, out: Any, n_expert: int) -> tuple[Replayed, Replayed]:
     if code:
         raise ValueError(f"expected at least one slot and expert ids from 0 to {n_expert - 1}, found others")
-    generation, prompt = (Replayed(one.events, one.lookups, one.hits, one.admitted) for one in out)
+    generation, prompt = (Replayed(*(getattr(one, name) for name in _COUNTS)) for one in out)
     return generation, prompt

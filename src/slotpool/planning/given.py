@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from slotpool.errors import SlotpoolError
 from slotpool.model import Model
 from slotpool.model.tensor_types import TENSOR_TYPES
 from slotpool.plan import Group, PerLayer, PerRole, RamBudget, Slots
-from slotpool.predict import AUTO, CPU, Curve, Event, Rates, assumed, over_link, recorded
+from slotpool.predict import AUTO, CPU, Curve, Event, Filled, Rates, Token, assumed, over_link, recorded
 from slotpool.probe.subjects import plain_weights
 from slotpool.reserve import HOST, Reservation
 from slotpool.speeds import Speeds
@@ -56,10 +56,17 @@ class Given:
     slots_per_role: PerRole = None
 
     def curve(self, group: Group, policy: str = "", *, way: str = CPU, device: str = "") -> Curve:
-        """Hit rate against slots of a group: of the trace, or assumed. `policy` empty is the plan's; misses are served in the `way`, on
-        `device`. Where all of them are copied or read every one has a slot at once; elsewhere slots are filled as the link allows."""
+        """Hit rate against slots of a group, as `filled` has it."""
+        found = self.filled(group, policy, way=way, device=device)
+        return lambda slots: found(slots).hit_rate
+
+    def filled(self, group: Group, policy: str = "", *, way: str = CPU, device: str = "") -> Callable[[int], Filled]:
+        """What slots of a group find, and what events wait for what fills them: of the trace, or assumed. `policy` empty is the plan's;
+        misses are served in the `way`, on `device`. Where all of them are copied or read every one has a slot at once; elsewhere slots are
+        filled as the link allows."""
         if self.trace is None:
-            return assumed(group.n_expert)
+            curve = assumed(group.n_expert)
+            return lambda slots: Filled(curve(slots))
         try:
             found = self.trace.group(group.layer, group.pass_)
         except KeyError as error:
@@ -75,9 +82,10 @@ class Given:
             )
         replayed = recorded(self.trace, found, policy or self.policy)
         if way not in (CPU, AUTO) or not device:
-            return lambda slots: replayed(slots, None)
+            return lambda slots: Filled(replayed(slots, None).hit_rate)
         n_layers = math.ceil(len(self.model.layers) / max(1, len(self.devices)))
-        return over_link(replayed, self.event(group), self.rates(device), way, self.other_seconds(), n_layers)
+        token = Token(self.other_seconds(), self.ends_seconds(), n_layers)
+        return over_link(replayed, self.event(group), self.rates(device), way, token)
 
     def event(self, group: Group) -> Event:
         """A token in the group's layer."""
@@ -102,8 +110,13 @@ class Given:
         main = gpus[0].name if gpus else HOST
         nodes = self.reservation.n_nodes * (self.speeds.value(main, speeds.NODE) or 0.0)
         places = [(one.name, one.weights) for one in gpus] or [(HOST, self.model.other_bytes)]
-        ends = _FLOAT * sum(self._embedding) / (self.speeds.value(main, speeds.UPLOAD) or math.inf) if gpus else 0.0
-        return nodes + ends + sum(n_bytes / (self.speeds.value(place, name) or self._experts(place)) for place, n_bytes in places)
+        read = sum(n_bytes / (self.speeds.value(place, name) or self._experts(place)) for place, n_bytes in places)
+        return nodes + self.ends_seconds() + read
+
+    def ends_seconds(self) -> float:
+        """Of these, what a token and its logits hold the link for; 0 without a device."""
+        gpus = [one.name for one in self.reservation.devices if one.name != HOST and one.weights]
+        return _FLOAT * sum(self._embedding) / (self.speeds.value(gpus[0], speeds.UPLOAD) or math.inf) if gpus else 0.0
 
     @cached_property
     def _embedding(self) -> tuple[int, int]:

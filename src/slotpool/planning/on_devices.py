@@ -121,12 +121,13 @@ def device_slots(given: Given, groups: Sequence[Group], where: Sequence[int], te
 
 
 def _want(given: Given, group: Group, device: str, most: int) -> Want:
-    curve, rates, event = given.curve(group, way=way_of(given), device=device), given.rates(device), given.event(group)
+    found, rates, event = given.filled(group, way=way_of(given), device=device), given.rates(device), given.event(group)
     wanted = min(most, group.slots) if group.claim == plan.DYNAMIC else group.slots
 
     def seconds(slots: int) -> float:
         """Without slots nothing is copied: the CPU computes the layer's experts."""
-        return mean_seconds(event, curve(slots), rates, way_of(given) if slots else CPU)
+        at = found(slots)
+        return at.waits + mean_seconds(event, at.hit_rate, rates, way_of(given)) if slots else mean_seconds(event, 0.0, rates, CPU)
 
     return Want(event.n_used, wanted, group.slab_bytes, seconds)
 
@@ -134,7 +135,8 @@ def _want(given: Given, group: Group, device: str, most: int) -> Want:
 def _layer(given: Given, group: Group, device: str, slots: int, terms: Sequence[Terms]) -> Layer:
     """Plain llama.cpp puts whole layers' experts on the devices: the same share of all layers' bytes, all of them hits."""
     placed = min(1.0, sum(one.budget for one in terms) / given.model.expert_bytes)
-    return Layer(given.event(group), given.rates(device), slots, given.curve(group, way=way_of(given), device=device)(slots), placed)
+    found = given.filled(group, way=way_of(given), device=device)(slots)
+    return Layer(given.event(group), given.rates(device), slots, found.hit_rate, placed, waits=found.waits)
 
 
 def budgets_of(terms: Sequence[Terms]) -> str:

@@ -82,10 +82,10 @@ def _in_same_bytes(given: Given, terms: Sequence[Terms], ram: Terms) -> tuple[fl
 
 def _layer(given: Given, group: Group, device: str, slots: int, behind: int, plain: tuple[float, float]) -> Layer:
     """A miss of the device is a miss of RAM too as often as a pool of both sizes would miss it."""
-    curve, placed, cached = given.curve(group, way=way_of(given), device=device), *plain
-    hit_rate, both = curve(slots), curve(min(slots + behind, group.n_expert))
+    filled, placed, cached = given.filled(group, way=way_of(given), device=device), *plain
+    found, both = filled(slots), filled(min(slots + behind, group.n_expert)).hit_rate
     disk = given.rates(HOST)
     rates = replace(given.rates(device), disk=disk.disk, faults=disk.faults)
-    from_disk = (1.0 - both) / (1.0 - hit_rate) if hit_rate < 1.0 else 0.0
+    from_disk = (1.0 - both) / (1.0 - found.hit_rate) if found.hit_rate < 1.0 else 0.0
     in_cache = given.curve(group, "lru")(int(cached * group.n_expert))
-    return Layer(given.event(group), rates, slots, hit_rate, in_cache, Tiers(from_disk, placed))
+    return Layer(given.event(group), rates, slots, found.hit_rate, in_cache, Tiers(from_disk, placed), found.waits)

@@ -4,8 +4,8 @@ Arithmetic alone: asks no engine and no device, and measures nothing.
 """
 
 from slotpool.predict.cost import AUTO, COPY, CPU, FAULTING, FROM_DISK, Event, Rates, event_seconds, mean_seconds, n_copied
-from slotpool.predict.hits import ASSUMED, Curve, Replayer, assumed, flat, recorded
-from slotpool.predict.link import link_of, over_link
+from slotpool.predict.hits import ASSUMED, Curve, Found, Replayer, assumed, flat, recorded
+from slotpool.predict.link import Filled, Token, link_of, over_link
 from slotpool.predict.outlook import GAIN, Layer, Outlook, Predicted, Tiers, judge
 from slotpool.predict.share import KNEE, Want, share_out
 from slotpool.predict.terms import Terms, budget_of
@@ -21,6 +21,8 @@ __all__ = [
     "KNEE",
     "Curve",
     "Event",
+    "Filled",
+    "Found",
     "Layer",
     "Outlook",
     "Predicted",
@@ -28,6 +30,7 @@ __all__ = [
     "Replayer",
     "Terms",
     "Tiers",
+    "Token",
     "Want",
     "assumed",
     "budget_of",

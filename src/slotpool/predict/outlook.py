@@ -26,7 +26,7 @@ class Tiers:
 @dataclass(frozen=True)
 class Layer:
     """A group of expert tensors with what its pool finds. `plain_hit_rate` is plain llama.cpp's share of what needs no transfer; with
-    `tiers` that of the layers that it has not on the device."""
+    `tiers` that of the layers that it has not on the device. `waits` are seconds of an event behind copies for later."""
 
     event: Event
     rates: Rates
@@ -34,6 +34,7 @@ class Layer:
     hit_rate: float
     plain_hit_rate: float
     tiers: Tiers | None = None
+    waits: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ def judge(layers: Sequence[Layer], other_seconds: float, way: str, plain_way: st
 
 def _pooled(layer: Layer, way: str) -> float:
     if layer.tiers:
-        return tiered_seconds(layer.event, layer.hit_rate, layer.tiers.from_disk, layer.rates, way)
-    return mean_seconds(layer.event, layer.hit_rate, layer.rates, way)
+        return layer.waits + tiered_seconds(layer.event, layer.hit_rate, layer.tiers.from_disk, layer.rates, way)
+    return layer.waits + mean_seconds(layer.event, layer.hit_rate, layer.rates, way)
 
 
 def _plain(layer: Layer, hit_rate: float, way: str) -> float:

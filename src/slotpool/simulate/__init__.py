@@ -3,7 +3,7 @@
 `simulate` is all of it; nothing here runs a model, reads a clock to decide, or knows what a plan is.
 """
 
-from slotpool.simulate.run import ONLINE, POLICIES, Result, Row, simulate
+from slotpool.simulate.run import ONLINE, POLICIES, Result, Row, replayed, simulate
 from slotpool.simulate.settings import ADMISSIONS, STORES, Settings, Slots
 
-__all__ = ["ADMISSIONS", "ONLINE", "POLICIES", "STORES", "Result", "Row", "Settings", "Slots", "simulate"]
+__all__ = ["ADMISSIONS", "ONLINE", "POLICIES", "STORES", "Result", "Row", "Settings", "Slots", "replayed", "simulate"]

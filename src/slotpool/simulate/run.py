@@ -70,6 +70,16 @@ def simulate(trace: Trace, policies: Sequence[str], slots: Sequence[Slots], sett
     return Result(tuple(row for asked in slots for row in _rows(judged, learned, policies, asked, chosen)))
 
 
+def replayed(trace: Trace, policy: str, slots: Slots, settings: Settings) -> Replayed:
+    """What one policy alone finds at one number of slots, all of the trace judged; nothing where no event fits. Raises SlotpoolError for
+    unknown names."""
+    _check([policy], [slots], settings)
+    streams = streams_of(trace, settings.is_global)
+    sizes, seen = _sized(streams, slots, settings)
+    runs = [_replay(policy, one, settings) for one in streams]
+    return _replayed(zip(runs, streams, seen, sizes, strict=True), settings.phase)[0]
+
+
 def _check(policies: Sequence[str], slots: Sequence[Slots], settings: Settings) -> None:
     for name in policies:
         if name not in POLICIES:
@@ -90,8 +100,7 @@ def _check(policies: Sequence[str], slots: Sequence[Slots], settings: Settings) 
 
 
 def _rows(judged: list[Stream], learned: list[Stream], policies: Sequence[str], asked: Slots, settings: Settings) -> list[Row]:
-    sizes = [sum(asked.of(n_expert) for n_expert in stream.experts) for stream in judged]
-    seen = [stream.arrays(_usable(settings, stream, n_slots), settings.store) for stream, n_slots in zip(judged, sizes, strict=True)]
+    sizes, seen = _sized(judged, asked, settings)
     n_layers = sum(len(stream.experts) for stream in judged)
     found: dict[str, tuple[Replayed, float]] = {}
     for name in dict.fromkeys(("belady", *policies)):
@@ -103,6 +112,13 @@ def _rows(judged: list[Stream], learned: list[Stream], policies: Sequence[str], 
         do = "More slots, --store disk or the other --phase count others."
         raise SlotpoolError(f"expected events that pools of {asked} slots serve{where}, found none", do=do)
     return [_row(name, asked, sum(sizes), n_layers, optimum, *found[name]) for name in dict.fromkeys(policies)]
+
+
+def _sized(streams: list[Stream], asked: Slots, settings: Settings) -> tuple[list[int], list[EventArrays]]:
+    """Slots of each stream's pool, and what that pool sees."""
+    sizes = [sum(asked.of(n_expert) for n_expert in stream.experts) for stream in streams]
+    usable = [_usable(settings, stream, n_slots) for stream, n_slots in zip(streams, sizes, strict=True)]
+    return sizes, [stream.arrays(n_slots, settings.store) for stream, n_slots in zip(streams, usable, strict=True)]
 
 
 def _replayed(runs: Iterable[tuple[Replay, Stream, EventArrays, int]], phase: str) -> tuple[Replayed, float]:
@@ -132,9 +148,7 @@ def _row(name: str, asked: Slots, total: int, n_layers: int, optimum: Replayed, 
 
 def _added(counts: Replayed, found: tuple[Replayed, Replayed], phase: str) -> Replayed:
     of_phase = {"prompt": found[1:], "generation": found[:1], "": found}[phase]
-    for one in of_phase:
-        counts = Replayed(counts.events + one.events, counts.lookups + one.lookups, counts.hits + one.hits, counts.admitted + one.admitted)
-    return counts
+    return sum(of_phase, counts)
 
 
 def _replay(name: str, learned: Stream, settings: Settings) -> Replay:
