@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
 
-#include "dispatch/allotment.h"
 #include "dispatch/backend_settings.h"
 #include "dispatch/pool_damage.h"
 #include "stats/stopwatch.h"
@@ -165,7 +163,7 @@ void HostDispatch::make_pool(std::size_t group, bool is_on_disk) {
 // context at a time, so that the next one sees what was promised.
 bool HostDispatch::allot_slots(std::string &error) {
     const std::lock_guard<std::mutex> lock(one_allotment_at_a_time());
-    const std::optional<Allotment> allotment = allot(*context_.session(), *source_, "CPU", error);
+    const std::optional<Allotment> allotment = allot_in_layout(error);
     if (!allotment) return false;
     slots_ = allotment->slots;
     parts_ = std::make_unique<PartMatmul>(api_, backend_, *source_, allotment->ring_bytes);
@@ -186,6 +184,21 @@ bool HostDispatch::allot_slots(std::string &error) {
     return true;
 }
 
+// The layout that slots have is the session's: the first context chooses, since the last bits of what is computed depend on it.
+std::optional<Allotment> HostDispatch::allot_in_layout(std::string &error) {
+    Session &session = *context_.session();
+    if (session.files && session.plan.repack != Repack::off && session.repacks().value_or(true)) {
+        source_ = make_slab_source(session, std::make_unique<Repacking>(api_, engine_.device, engine_.op_mul_mat_id));
+        std::optional<Allotment> allotment = allot(session, *source_, "CPU", error);
+        if (!allotment) return allotment;
+        const bool is_decided = session.repacks().has_value() || session.plan.repack == Repack::on;
+        session.set_repacks(is_decided || has_most_in_slots(session, "CPU", allotment->slots));
+        if (*session.repacks()) return allotment;
+    }
+    source_ = make_slab_source(session);
+    return allot(session, *source_, "CPU", error);
+}
+
 bool HostDispatch::make_all_pools(std::string &error) {
     for (std::size_t group = 0; group < pools_.size(); group++) {
         if (!is_here(group) || context_.session()->tensors_of(static_cast<int>(group)).empty()) continue;
@@ -199,6 +212,9 @@ bool HostDispatch::make_layer_pool(std::size_t group, std::string &error) {
     const auto number = static_cast<int>(group);
     pools_[group] = LayerPool::make(api_, engine_.device, session, number, slots_[group], *source_, context_.counts(group), error);
     if (!pools_[group]) return false;
+    for (const auto &tensor : session.tensors_of(number)) {
+        if (source_->layout(*tensor) != nullptr) session.set_repacked(*tensor);
+    }
     pools_[group]->count_heat(session.add_heat(number));
     pools_[group]->warm(warm_set(session.plan, session.plan.groups[group], slots_[group]));
     return true;

@@ -1,4 +1,5 @@
 // The C interface over files and the reads in the background, for tests: the rest of the core uses them directly.
+#include <memory>
 #include <system_error>
 
 #include "door/text.h"
@@ -17,7 +18,23 @@ struct slotpool_reader {
     Reader reader;
 };
 
+namespace {
+
+class Inverting final : public Sink {
+   public:
+    explicit Inverting(size_t unit) : unit_(unit) {}
+    void put(const std::uint8_t *bytes, std::size_t offset, std::size_t size, std::uint8_t *to) const override {
+        for (std::size_t i = 0; i < size - size % unit_; i++) to[offset + i] = static_cast<std::uint8_t>(~bytes[i]);
+    }
+
+   private:
+    size_t unit_;
+};
+
+}  // namespace
+
 struct slotpool_read {
+    std::unique_ptr<Sink> sink;
     ReadRequest request;
 };
 
@@ -69,6 +86,14 @@ slotpool_read *slotpool_read_new(slotpool_file *file, void *to, uint64_t offset,
     read->request.capacity = capacity;
     read->request.needed = needed;
     read->request.to = static_cast<std::uint8_t *>(to);
+    return read;
+}
+
+slotpool_read *slotpool_read_new_inverted(slotpool_file *file, void *to, uint64_t offset, size_t n_bytes, size_t unit) {
+    slotpool_read *read = slotpool_read_new(file, to, offset, n_bytes, n_bytes);
+    read->sink = std::make_unique<Inverting>(unit);
+    read->request.sink = read->sink.get();
+    read->request.unit = unit;
     return read;
 }
 

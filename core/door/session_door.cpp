@@ -143,6 +143,11 @@ void slotpool_session_why_buffered(int number, char *text, size_t size) {
     door::copy_text(session && session->files ? session->files->why_buffered() : "", text, size);
 }
 
+uint64_t slotpool_session_repacked_bytes(int number) {
+    const auto session = sessions::get(number);
+    return session ? session->repacked_bytes() : 0;
+}
+
 void slotpool_session_off_reason(int number, int group, char *text, size_t size) {
     const auto session = sessions::get(number);
     const bool exists = session && group >= 0 && static_cast<std::size_t>(group) < session->plan.groups.size();

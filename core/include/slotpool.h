@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 12
+#define SLOTPOOL_INTERFACE 13
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -41,6 +41,8 @@ SLOTPOOL_API void slotpool_session_off_reason(int session, int group, char *text
 SLOTPOOL_API void slotpool_session_add_reserve(int session, uint64_t bytes);
 // Why experts on disk are not read directly; empty when they are, or are not on disk.
 SLOTPOOL_API void slotpool_session_why_buffered(int session, char *text, size_t size);
+// Bytes of the experts whose slots hold them in the layout that llama.cpp repacks weights to; all experts of their tensors, in slots or not.
+SLOTPOOL_API uint64_t slotpool_session_repacked_bytes(int session);
 
 // Records the routing of every pooled event from here on, appended to a trace file that has its header: before the first decode. 1, or 0
 // and why in `text`. The end of it writes the file's end, and is told once: 1, or 0 and why the file is not whole.
@@ -216,12 +218,21 @@ SLOTPOOL_API slotpool_reader *slotpool_reader_new(int n_threads);
 SLOTPOOL_API void slotpool_reader_free(slotpool_reader *reader);
 // A read that can be submitted. States: 0 idle, 1 queued, 2 running, 3 done, 4 failed.
 SLOTPOOL_API slotpool_read *slotpool_read_new(slotpool_file *file, void *to, uint64_t offset, size_t capacity, size_t needed);
+// The same for any offset and length, through a sink that inverts every bit of the multiples of `unit` bytes that it gets.
+SLOTPOOL_API slotpool_read *slotpool_read_new_inverted(slotpool_file *file, void *to, uint64_t offset, size_t n_bytes, size_t unit);
 SLOTPOOL_API void slotpool_read_free(slotpool_read *read);
 SLOTPOOL_API int slotpool_read_state(const slotpool_read *read);
 SLOTPOOL_API void slotpool_read_error(const slotpool_read *read, char *text, size_t size);
 SLOTPOOL_API void slotpool_reader_submit(slotpool_reader *reader, slotpool_read *read);
 SLOTPOOL_API int slotpool_reader_wait(slotpool_reader *reader, slotpool_read *read);
 SLOTPOOL_API void slotpool_reader_cancel(slotpool_reader *reader, slotpool_read *read);
+
+// ---- the engine's own layouts, for tests ----
+// Repacks 16 rows of 2 blocks.
+typedef void (*slotpool_repack_fn)(const uint8_t *rows, uint8_t *to);
+// Learns what `engine` does and does the same with `n_rows` rows of `n_blocks` blocks. Rows that belong together, or 0: it cannot be learned.
+SLOTPOOL_API size_t slotpool_interleave(slotpool_repack_fn engine, size_t block_bytes, const uint8_t *rows, size_t n_rows, size_t n_blocks,
+                                        uint8_t *to);
 
 // ---- the probe: speeds of this machine, through the functions of one ggml ----
 typedef struct slotpool_probe slotpool_probe;

@@ -89,6 +89,7 @@ class PlanReader {
         if (words[0] == "policy") return policy(words, line);
         if (words[0] == "poison") return poison(words, line);
         if (words[0] == "bypass") return bypass(words, line);
+        if (words[0] == "repack") return repack(words, line);
         if (words[0] == "misses") return misses(words, line);
         if (words[0] == "prefill") return prefill(words, line);
         if (words[0] == "contexts") return contexts(words, line);
@@ -104,7 +105,8 @@ class PlanReader {
         if (words[0] == "heat") return heat(words, line);
         if (words[0] == "report") return report(words, line);
         return fail(
-            "a statement (policy, poison, bypass, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
+            "a statement (policy, poison, bypass, repack, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, "
+            "heat, "
             "report)",
             quoted(words[0]));
     }
@@ -136,6 +138,14 @@ class PlanReader {
     bool bypass(const Words &words, const std::string &line) {
         if (words.size() != 2 || (words[1] != "on" && words[1] != "off")) return fail("bypass on or bypass off", quoted(line));
         plan_.is_bypassed = words[1] == "on";
+        return true;
+    }
+
+    bool repack(const Words &words, const std::string &line) {
+        constexpr std::array<const char *, 3> kWays = {"off", "on", "auto"};  // in the order of Repack
+        const auto way = words.size() != 2 ? kWays.end() : std::find(kWays.begin(), kWays.end(), words[1]);
+        if (way == kWays.end()) return fail("repack off|on|auto", quoted(line));
+        plan_.repack = static_cast<Repack>(way - kWays.begin());
         return true;
     }
 

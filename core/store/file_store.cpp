@@ -51,6 +51,17 @@ void FileStore::describe(const StoredTensor &tensor, int first, int n, std::uint
     request.capacity = static_cast<std::size_t>(align_up(end, alignment_) - request.offset);
     request.needed = static_cast<std::size_t>(end - request.offset);
     request.to = to;
+    request.sink = nullptr;
+}
+
+void FileStore::describe_through(const Sink &sink, std::size_t unit, const StoredTensor &tensor, int first, int n, std::uint8_t *to,
+                                 ReadRequest &request) const {
+    request.file = files_[static_cast<std::size_t>(tensor.planned->file)].get();
+    request.offset = place(tensor, first);
+    request.capacity = request.needed = static_cast<std::size_t>(n) * tensor.slab_bytes;
+    request.to = to;
+    request.sink = &sink;
+    request.unit = unit;
 }
 
 bool FileStore::read(const StoredTensor &tensor, void *to, std::size_t offset, std::size_t size, std::string &error) const {

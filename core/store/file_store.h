@@ -30,6 +30,9 @@ class FileStore {
 
     // Describes the read of the neighbouring slabs [first, first + n) into `to`; the first one will begin at to + shift(first).
     void describe(const StoredTensor &tensor, int first, int n, std::uint8_t *to, ReadRequest &request) const;
+    // The same through a sink that takes multiples of `unit` bytes; the first slab will begin at `to`.
+    void describe_through(const Sink &sink, std::size_t unit, const StoredTensor &tensor, int first, int n, std::uint8_t *to,
+                          ReadRequest &request) const;
     Reader &reader() { return reader_; }
 
     // Bytes of the whole tensor, read at once. False and one line in `error`.

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "os/memory.h"
 #include "os/thread.h"
 
 namespace slotpool {
@@ -27,16 +28,64 @@ std::string why(const char *text) noexcept {
 std::size_t piece_bytes(const ReadRequest &request) {
     constexpr std::size_t kPiece = 1U << 20;
     const std::size_t n_pieces = std::max<std::size_t>(1, (request.capacity + kPiece / 2) / kPiece);
+    const std::size_t grain = request.sink != nullptr ? request.unit : request.file->alignment();
+    return std::max(((request.capacity + n_pieces - 1) / n_pieces + grain - 1) / grain * grain, grain);
+}
+
+// Memory of one thread that pieces are read into on their way to a sink.
+class Bounce {
+   public:
+    Bounce() = default;
+    ~Bounce() { release(); }
+    Bounce(const Bounce &) = delete;
+    Bounce &operator=(const Bounce &) = delete;
+
+    // nullptr when the system has no such memory. Of a page's alignment; valid until the next call.
+    std::uint8_t *room(std::size_t bytes) {
+        if (bytes <= size_) return base_;
+        release();
+        bytes = std::max(bytes, kLeast);
+        base_ = static_cast<std::uint8_t *>(os::reserve_memory(bytes));
+        size_ = base_ == nullptr ? 0 : bytes;
+        if (base_ != nullptr) os::keep_from_children(base_, size_);
+        return base_;
+    }
+
+   private:
+    static constexpr std::size_t kLeast = 2U << 20;  // a huge page: a read pins its memory page by page
+    void release() {
+        if (base_ != nullptr) os::release_memory(base_, size_);
+        size_ = 0;
+    }
+    std::uint8_t *base_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+bool read_into_place(const ReadRequest &request, std::size_t begin, std::size_t size, std::string &error) {
+    const std::size_t needed = request.needed > begin ? std::min(request.needed - begin, size) : 0;
+    return request.file->read(request.to + begin, request.offset + begin, size, needed, error);
+}
+
+bool read_into_sink(const ReadRequest &request, std::size_t begin, std::size_t size, Bounce &bounce, std::string &error) {
+    const std::uint64_t offset = request.offset + begin;
     const std::size_t alignment = request.file->alignment();
-    return std::max(((request.capacity + n_pieces - 1) / n_pieces + alignment - 1) / alignment * alignment, alignment);
+    const std::size_t in_block = static_cast<std::size_t>(offset % alignment);
+    const std::size_t capacity = (in_block + size + alignment - 1) / alignment * alignment;
+    std::uint8_t *memory = bounce.room(capacity);
+    if (memory == nullptr) {
+        error = "Expected " + std::to_string(capacity) + " bytes of memory to read through, found none";
+        return false;
+    }
+    if (!request.file->read(memory, offset - in_block, capacity, in_block + size, error)) return false;
+    request.sink->put(memory + in_block, begin, size, request.to);
+    return true;
 }
 
 // Empty: it is read. Nothing that is thrown here may leave the thread: it would end the host program.
-std::string read_now(const ReadRequest &request, std::size_t begin, std::size_t size) noexcept {
+std::string read_now(const ReadRequest &request, std::size_t begin, std::size_t size, Bounce &bounce) noexcept {
     try {
-        const std::size_t needed = request.needed > begin ? std::min(request.needed - begin, size) : 0;
         std::string error;
-        if (request.file->read(request.to + begin, request.offset + begin, size, needed, error)) return {};
+        if (request.sink != nullptr ? read_into_sink(request, begin, size, bounce, error) : read_into_place(request, begin, size, error)) return {};
         return error.empty() ? why("Expected the bytes of a read, found none and no reason") : error;  // empty would mean that it is read
     } catch (const std::exception &thrown) {
         return why(thrown.what());
@@ -138,6 +187,7 @@ void Reader::end_piece(const Piece &piece, std::string error) {
 }
 
 void Reader::work() {
+    Bounce bounce;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
         is_work_.wait(lock, [this] { return is_closing_ || !queue_.empty(); });
@@ -145,7 +195,7 @@ void Reader::work() {
         const Piece piece = take_piece();
         if (!queue_.empty()) is_work_.notify_one();  // a request wakes one thread; its other pieces want more
         lock.unlock();
-        std::string error = read_now(*piece.request, piece.begin, piece.size);
+        std::string error = read_now(*piece.request, piece.begin, piece.size, bounce);
         lock.lock();  // or a waiter that has just looked would sleep on
         end_piece(piece, std::move(error));
     }

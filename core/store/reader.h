@@ -1,6 +1,8 @@
 // Reads in the background: several in flight, served in the order of their submission by a few threads. A request is read in
 // pieces, one after the other: so the first of several is there when its own bytes are, not when all of theirs are.
 //
+// Bytes go straight to their place, or, where they are to be changed on the way, through memory of the reading thread into a sink.
+//
 // Knows files and memory, no experts and no slots.
 #pragma once
 
@@ -18,6 +20,14 @@
 
 namespace slotpool {
 
+// Takes bytes out of a thread's hands and puts them, changed, where they belong. Called by several threads at a time.
+class Sink {
+   public:
+    virtual ~Sink() = default;
+    // `size` bytes, a multiple of the request's unit, that lie `offset` bytes behind its first; `to` is where that one belongs.
+    virtual void put(const std::uint8_t *bytes, std::size_t offset, std::size_t size, std::uint8_t *to) const = 0;
+};
+
 // One read. Owned by who submits it, and must stay where it is until it is done.
 struct ReadRequest {
     os::File *file = nullptr;
@@ -25,6 +35,9 @@ struct ReadRequest {
     std::size_t capacity = 0;
     std::size_t needed = 0;  // bytes that must be there
     std::uint8_t *to = nullptr;
+    // With a sink nothing is aligned: `capacity` and `needed` are the bytes that it gets, pieces are multiples of `unit`.
+    const Sink *sink = nullptr;
+    std::size_t unit = 1;
 
     bool is_done() const { return state.load(std::memory_order_acquire) >= kDone; }
     bool is_failed() const { return state.load(std::memory_order_acquire) == kFailed; }

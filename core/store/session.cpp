@@ -26,7 +26,8 @@ Session::Session(Plan made, int number)
       slots_(plan.groups.size(), -1),
       is_read_between_(plan.groups.size(), false),
       misfits_(plan.tensors.size()),
-      was_stored_(plan.tensors.size()) {
+      was_stored_(plan.tensors.size()),
+      is_repacked_(plan.tensors.size()) {
     for (const PlannedGroup &group : plan.groups) {
         // without slots it is on no device: nobody takes its matmuls, and its experts are in the store for the CPU
         devices_.push_back(group.slots == 0 ? "none" : group.device == "auto" ? "" : group.device);
@@ -257,6 +258,31 @@ void Session::set_slots(int group, int slots) {
     int &known = slots_[static_cast<std::size_t>(group)];
     known = std::max(known, slots);
     page.set_slots(slots_);
+}
+
+std::optional<bool> Session::repacks() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return repacks_;
+}
+
+void Session::set_repacks(bool repacks) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    repacks_ = repacks;
+}
+
+void Session::set_repacked(const StoredTensor &tensor) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_repacked_[index_of(*tensor.planned)] = true;
+}
+
+std::uint64_t Session::repacked_bytes() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < is_repacked_.size(); i++) {
+        const auto n_expert = static_cast<std::uint64_t>(plan.groups[static_cast<std::size_t>(plan.tensors[i].group)].n_expert);
+        if (is_repacked_[i]) bytes += n_expert * plan.tensors[i].slab_bytes;
+    }
+    return bytes;
 }
 
 std::uint64_t Session::reserve() const {

@@ -1,6 +1,7 @@
 #include "transfer/slab_source.h"
 
 #include <cstring>
+#include <utility>
 
 namespace slotpool {
 namespace {
@@ -27,24 +28,33 @@ class HostSource final : public SlabSource {
 
 class FileSource final : public SlabSource {
    public:
-    explicit FileSource(FileStore &files) : files_(files) {}
+    FileSource(FileStore &files, std::unique_ptr<Repacking> repacking) : files_(files), repacking_(std::move(repacking)) {}
 
-    // the worst case: the first slab begins at the last byte of an aligned block
+    const RepackedLayout *layout(const StoredTensor &tensor) const override { return repacking_ ? repacking_->of(tensor) : nullptr; }
+
+    // the worst case: the first slab begins at the last byte of an aligned block; what is changed on its way begins where its room does
     std::size_t room(const StoredTensor &tensor, int n) const override {
+        if (layout(tensor) != nullptr) return static_cast<std::size_t>(n) * tensor.slab_bytes;
         const std::size_t alignment = files_.alignment();
         return (static_cast<std::size_t>(n) * tensor.slab_bytes + 2 * (alignment - 1)) / alignment * alignment;
     }
 
     bool is_even(const StoredTensor &tensor, std::size_t &shift) const override {
-        shift = files_.shift(tensor, 0);
-        return files_.is_even(tensor);
+        const bool is_changed = layout(tensor) != nullptr;
+        shift = is_changed ? 0 : files_.shift(tensor, 0);
+        return is_changed || files_.is_even(tensor);
     }
 
     void begin(const StoredTensor &tensor, int first, int n, std::uint8_t *to, Fetch &fetch) override {
         fetch.tensor = &tensor;
-        fetch.slabs = to + files_.shift(tensor, first);
         fetch.is_verified = false;
-        files_.describe(tensor, first, n, to, fetch.request);
+        if (const RepackedLayout *repacked = layout(tensor); repacked != nullptr) {
+            fetch.slabs = to;
+            files_.describe_through(*repacked, repacked->unit(), tensor, first, n, to, fetch.request);
+        } else {
+            fetch.slabs = to + files_.shift(tensor, first);
+            files_.describe(tensor, first, n, to, fetch.request);
+        }
         files_.reader().submit(fetch.request);
     }
 
@@ -64,12 +74,13 @@ class FileSource final : public SlabSource {
 
    private:
     FileStore &files_;
+    std::unique_ptr<Repacking> repacking_;  // nullptr: slabs stay as the files have them
 };
 
 }  // namespace
 
-std::unique_ptr<SlabSource> make_slab_source(const Session &session) {
-    if (session.files) return std::make_unique<FileSource>(*session.files);
+std::unique_ptr<SlabSource> make_slab_source(const Session &session, std::unique_ptr<Repacking> repacking) {
+    if (session.files) return std::make_unique<FileSource>(*session.files, std::move(repacking));
     return std::make_unique<HostSource>();
 }
 

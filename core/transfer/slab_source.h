@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "repack/repacking.h"
 #include "store/reader.h"
 #include "store/session.h"
 
@@ -23,6 +24,8 @@ struct Fetch {
 class SlabSource {
    public:
     virtual ~SlabSource() = default;
+    // The layout that slabs have when they are there; nullptr: as the store has them.
+    virtual const RepackedLayout *layout(const StoredTensor &) const { return nullptr; }
     // Bytes that n neighbouring slabs need, wherever they begin; such rooms follow each other aligned.
     virtual std::size_t room(const StoredTensor &tensor, int n) const = 0;
     // True when every slab of the tensor begins equally far into its room, `shift` bytes.
@@ -36,7 +39,8 @@ class SlabSource {
     virtual void drop(Fetch &fetch) = 0;
 };
 
-// The source of a session's slabs: its files when it has some, host memory when not.
-std::unique_ptr<SlabSource> make_slab_source(const Session &session);
+// The source of a session's slabs: its files when it has some, host memory when not. With a `repacking` the slabs of files come in the
+// layouts that it knows.
+std::unique_ptr<SlabSource> make_slab_source(const Session &session, std::unique_ptr<Repacking> repacking = nullptr);
 
 }  // namespace slotpool

@@ -20,6 +20,7 @@ SlotMemory::SlotMemory(const abi::Api &api, const StoredTensors &tensors, const 
     for (const auto &tensor : tensors_) {
         std::size_t shift = 0;
         shifts_.push_back(source.is_even(*tensor, shift) ? shift : 0);
+        layouts_.push_back(source.layout(*tensor));
         strides_.push_back(source.room(*tensor, 1));
         offsets_.push_back(size_);
         slabs_.emplace_back();
@@ -81,6 +82,7 @@ abi::Tensor SlotMemory::expert_tensor(std::size_t index, const std::uint8_t *sla
     tensor.buffer = buffer_;
     tensor.data = const_cast<std::uint8_t *>(slab);
     tensor.extra = nullptr;
+    if (layouts_[index] != nullptr) layouts_[index]->mark(tensor);
     return tensor;
 }
 

@@ -46,6 +46,7 @@ class SlotMemory {
     std::vector<std::size_t> offsets_;
     std::vector<std::size_t> strides_;                // bytes from room to room, by tensor
     std::vector<std::size_t> shifts_;                 // by tensor: how far into its room the stride expects a slab
+    std::vector<const RepackedLayout *> layouts_;     // by tensor; nullptr: as the store has it
     std::vector<std::vector<std::uint8_t *>> slabs_;  // by tensor and slot
     int n_slots_;
     bool poison_;

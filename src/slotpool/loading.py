@@ -137,8 +137,9 @@ def load(
     slots in RAM behind them; `rail` stays the device's, and RAM keeps its default one.
     `require_pool` makes it an error when nothing is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read
     shows (tests). `bypass` lets generated tokens pass the pool by: slots are allocated by ubatches of two tokens, and used by no others
-    (benches). `repack=False` keeps what is not pooled in the file's layout as well, so that plain and pooled runs go through the
-    same kernels. `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
+    (benches). `repack=False` keeps all weights in the file's layout; otherwise the engine repacks those that are not pooled for its
+    faster kernels, and slots over a disk hold experts in that layout too while most experts have a slot (docs/design/disk.md): then
+    outputs are those of plain llama.cpp as it is, else of one that does not repack its experts. `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
     With `profile` (a file of `save_profile`, a trace, an imatrix, or a `Profile`) slots begin with what it says is hot; `pin`, a share of
     the slots (`25%`) or a number of them, keeps its hottest experts from ever being evicted. `save_profile` is where the profile of this
     session goes when the model is closed; `slotpool.save_profile(llm, path)` writes it at any time.
@@ -160,7 +161,8 @@ def load(
         choice = planning.choose(
             facts, asked, _devices(device, slots, ram_budget), lambda: _wanted(llama_options), llama_options.get("n_threads")
         )
-    made = _warm(replace(choice.made, poison=poison, is_bypassed=bypass), facts, profile, pin)
+    chosen = replace(choice.made, poison=poison, is_bypassed=bypass, repack=plan.repack_of(choice.made, repack))
+    made = _warm(chosen, facts, profile, pin)
     if save_profile is not None:
         profiles.check_target(save_profile, fingerprint(facts))
     if (require_pool or trace_path is not None) and not made.groups:
@@ -234,7 +236,8 @@ def read_stats(llm: llama_cpp.Llama) -> pool_stats.Stats:
         for index, group in enumerate(llm.slotpool_plan.groups)
         for tensor in group.tensors
     }
-    return pool_stats.collect(llm.slotpool_plan, counts, off, session.why_buffered(), session.devices(), session.ram_counts())
+    devices, ram = session.devices(), session.ram_counts()
+    return pool_stats.collect(llm.slotpool_plan, counts, off, session.why_buffered(), devices, ram, session.repacked_bytes())
 
 
 def _readable(path: str | os.PathLike[str]) -> Model:

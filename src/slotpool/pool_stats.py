@@ -133,6 +133,7 @@ class Stats(TypedDict):
     """`lookups` = `hits` + `misses`: distinct experts per (layer, ubatch). `refused` counts (layer, ubatch) pairs that went the
     stock path because they did not fit. Bytes are slabs copied into slots (with experts on disk: read), and slabs that did not have
     to be. `store` is where every expert always is: `memory` or `disk`; `why_buffered` says why a disk is not read directly.
+    `repacked_bytes` are the experts whose slots hold them as llama.cpp repacks weights, in slots or not; None for readers in other processes.
     `ram` is None without a RAM tier behind a device, and for readers in other processes, whose page does not have it.
     Of the times, `wait_ms` is what the compute waited for slabs. `admitted` and `evicted` count experts that got and lost a slot;
     `warmed` those that slots began with (a profile): no phase has them, and their bytes are in the totals of `bytes_copied` alone.
@@ -159,6 +160,7 @@ class Stats(TypedDict):
     slot_bytes: int
     store: str
     why_buffered: str
+    repacked_bytes: int | None
     ram: Ram | None
     devices: list[Device]
     layers: list[Layer]
@@ -172,6 +174,7 @@ def collect(
     why_buffered: str = "",
     devices: Sequence[DeviceMemory] = (),
     ram: Sequence[GroupCounts] = (),
+    repacked_bytes: int | None = 0,
 ) -> Stats:
     """The document for a model under `plan`. `off` says why a planned tensor is not pooled after all; empty when it is.
 
@@ -205,6 +208,7 @@ def collect(
         slot_bytes=sum(group.slots * group.slab_bytes for group in groups),
         store="disk" if plan.reads_files else "memory",
         why_buffered=why_buffered,
+        repacked_bytes=repacked_bytes,
         ram=_ram([one for one in tiers if one]),
         devices=[_device(device, [group for group in groups if group.device == device.name]) for device in devices],
         layers=[_layer(group, tier) for group, tier in zip(groups, tiers, strict=True)],

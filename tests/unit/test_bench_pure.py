@@ -327,7 +327,7 @@ def test_equal_kernels_that_choose_other_tokens_are_a_difference() -> None:
 
 
 def test_other_kernels_may_choose_other_tokens_and_it_is_counted() -> None:
-    plain = [answer(PLAIN, buffers={"CPU_REPACK": 500}) for _ in range(2)]
+    plain = [answer(PLAIN, buffers={"CPU_REPACK": 500_000}) for _ in range(2)]
     pool = [answer(POOL, best_tokens=[1, 2, 9, 9]) for _ in range(2)]
     found = document(measured((arm(PLAIN), plain), (arm(POOL), pool)))
     assert found["differences"] == []
@@ -344,12 +344,21 @@ def test_other_kernels_may_choose_other_tokens_and_it_is_counted() -> None:
 def test_pool_whose_misses_another_device_computed_is_compared_by_tokens_only() -> None:
     inexact = deepcopy(answer(POOL))
     inexact["stats"]["exact"] = False
-    assert agreement.kernels(arm(POOL), inexact) != agreement.kernels(arm(PLAIN), answer(PLAIN))
-    assert agreement.kernels(arm(POOL), answer(POOL)) == agreement.kernels(arm(PLAIN), answer(PLAIN))
+    assert not agreement.kernels(arm(POOL), inexact).same_as(agreement.kernels(arm(PLAIN), answer(PLAIN)))
+    assert agreement.kernels(arm(POOL), answer(POOL)).same_as(agreement.kernels(arm(PLAIN), answer(PLAIN)))
     on_device = arm(POOL, device=["CUDA0"])
     on_host = replace(arm(PLAIN, n_gpu_layers=-1), on_host="exps")
-    assert agreement.kernels(on_device, answer(POOL)) != agreement.kernels(on_host, answer(PLAIN))
-    assert agreement.kernels(on_device, answer(POOL)) == agreement.kernels(arm(PLAIN, n_gpu_layers=-1), answer(PLAIN))
+    assert not agreement.kernels(on_device, answer(POOL)).same_as(agreement.kernels(on_host, answer(PLAIN)))
+    assert agreement.kernels(on_device, answer(POOL)).same_as(agreement.kernels(arm(PLAIN, n_gpu_layers=-1), answer(PLAIN)))
+
+
+def test_what_slots_hold_repacked_counts_as_repacked() -> None:
+    plain, pooled, dense = (deepcopy(answer(kind)) for kind in (PLAIN, POOL, POOL))
+    plain["buffers"] = {"CPU_REPACK": 50_010_000}
+    pooled["buffers"] = dense["buffers"] = {"CPU_REPACK": 10_000_000}
+    pooled["stats"]["repacked_bytes"] = 40_000_000
+    assert agreement.kernels(arm(POOL), pooled).same_as(agreement.kernels(arm(PLAIN), plain))
+    assert not agreement.kernels(arm(POOL), dense).same_as(agreement.kernels(arm(PLAIN), plain))
 
 
 # ---- the command ----

@@ -287,6 +287,7 @@ ACCEPTED = [
     HEAD + DEVICE.replace("budget=auto", f"budget={2**62}").replace("rail=auto", "rail=0"),
     *(HEAD + f"contexts {which}\n" for which in ("all", "first")),
     *(HEAD + f"prefill {way}\n" for way in ("bypass", "stream", "auto")),
+    *(HEAD + f"repack {way}\n" for way in ("off", "on", "auto")),
     *(HEAD + f"misses {mode}{way}\n" for mode in ("copy", "cpu", "auto", "frozen") for way in ("", " background", " settled")),
     HEAD + MEMORY,
     HEAD + MEMORY.replace("auto", str(2**62)).replace("reserve=0", f"reserve={2**62}"),
@@ -332,14 +333,14 @@ REJECTIONS = [
     (
         HEAD + HEAD,
         2,
-        "a statement (policy, poison, bypass, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
+        "a statement (policy, poison, bypass, repack, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
         "report)",
         "slotpool-plan",
     ),
     (
         HEAD + "\n# x\nGroup\n",
         4,
-        "a statement (policy, poison, bypass, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
+        "a statement (policy, poison, bypass, repack, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
         "report)",
         '"Group"',
     ),
@@ -390,6 +391,9 @@ REJECTIONS = [
     (HEAD + "contexts\n", 2, "contexts all or contexts first", "contexts"),
     (HEAD + "contexts second\n", 2, "contexts all or contexts first", "contexts second"),
     (HEAD + "contexts first all\n", 2, "contexts all or contexts first", "contexts first all"),
+    (HEAD + "repack\n", 2, "repack off|on|auto", "repack"),
+    (HEAD + "repack never\n", 2, "repack off|on|auto", "repack never"),
+    (HEAD + "repack on now\n", 2, "repack off|on|auto", "repack on now"),
     (HEAD + "prefill\n", 2, "prefill bypass|stream|auto", "prefill"),
     (HEAD + "prefill often\n", 2, "prefill bypass|stream|auto", "prefill often"),
     (HEAD + "prefill stream now\n", 2, "prefill bypass|stream|auto", "prefill stream now"),

@@ -48,6 +48,29 @@ def test_every_byte_of_every_request_is_right(file: native.File, n_threads: int)
         assert reader.wait(read) == DATA[offset : offset + needed]
 
 
+def inverted(data: bytes) -> bytes:
+    return bytes(255 - byte for byte in data)
+
+
+@pytest.mark.parametrize("unit", [1, 24, 1530, 3 * MIB])
+def test_bytes_that_are_changed_on_their_way_come_in_whole_units_from_any_place(file: native.File, unit: int) -> None:
+    draw = random.Random(unit)
+    reader = native.Reader(3)
+    asked = [(0, SIZE // unit * unit)] + [
+        (offset := draw.randrange(SIZE - unit), draw.randint(1, (SIZE - offset) // unit) * unit) for _ in range(20)
+    ]
+    for (offset, n_bytes), read in [(place, reader.submit_inverted(file, *place, unit)) for place in asked]:
+        assert reader.wait(read) == inverted(DATA[offset : offset + n_bytes])
+
+
+def test_bytes_that_are_changed_on_their_way_and_do_not_come_are_said(file: native.File) -> None:
+    reader = native.Reader(2)
+    read = reader.submit_inverted(file, 0, SIZE + 100, 1)
+    with pytest.raises(SlotpoolError, match="the end of the file"):
+        reader.wait(read)
+    assert reader.wait(reader.submit_inverted(file, 3, 1000, 8)) == inverted(DATA[3:1003])
+
+
 def test_one_thread_serves_the_first_request_first(file: native.File) -> None:
     reader = native.Reader(1)
     reads = [reader.submit(file, *place) for place in places(file, 1) * 8]

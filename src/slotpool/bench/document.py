@@ -65,7 +65,7 @@ def _arm(arm: Arm, answers: Answers, field: Sequence[tuple[Arm, Answers]]) -> di
 def _agreement(arm: Arm, answers: Answers, field: Sequence[tuple[Arm, Answers]]) -> dict[str, Any] | None:
     """With the first arm of the same kernels, else with the first plain one; None for the first of all."""
     before = [pair for pair in field if pair[0] is not arm][: [one for one, _ in field].index(arm)]
-    alike = [pair for pair in before if kernels(*_first(pair)) == kernels(arm, answers[0])]
+    alike = [pair for pair in before if kernels(*_first(pair)).same_as(kernels(arm, answers[0]))]
     chosen = next(iter(alike or before), None)
     return agreement(arm, answers, *chosen) if chosen else None
 

@@ -22,6 +22,7 @@ from slotpool.exec.fit_target import fit_target, has_own_target
 from slotpool.exec.linked import has_linked_backends
 from slotpool.exec.program_model import program_model
 from slotpool.exec.program_options import Option, value
+from slotpool.exec.repack_option import repacks
 from slotpool.exec.report import Report, read_report
 from slotpool.model import Model
 from slotpool.plan import Plan
@@ -109,7 +110,7 @@ def _for_program(made: Plan, facts: Model, arguments: Sequence[str]) -> Plan:
     if made.devices and split:
         reason = f"off: --split-mode {split.pop()} leaves no expert whole on one device"
         return plan.all_off(facts, made.policy, reason, made.warnings)
-    return replace(made, contexts="first")
+    return replace(made, contexts="first", repack=plan.repack_of(made, repacks(arguments, os.environ)))
 
 
 def _reservation(made: Plan, arguments: Sequence[str], say_more: Say) -> dict[str, str]:

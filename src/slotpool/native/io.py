@@ -37,6 +37,11 @@ _FUNCTIONS: Functions = (
         ctypes.c_void_p,
         (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_size_t),
     ),
+    (
+        "slotpool_read_new_inverted",
+        ctypes.c_void_p,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_size_t),
+    ),
     ("slotpool_read_free", None, (ctypes.c_void_p,)),
     ("slotpool_read_state", ctypes.c_int, (ctypes.c_void_p,)),
     ("slotpool_read_error", None, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
@@ -121,6 +126,12 @@ class Reader:
         core().slotpool_reader_submit(self._reader, read.handle)
         return read
 
+    def submit_inverted(self, file: File, offset: int, n_bytes: int, unit: int) -> Read:
+        """The same for any place, through a sink that inverts every bit and gets multiples of `unit` bytes."""
+        read = Read(self, file, offset, n_bytes, n_bytes, unit)
+        core().slotpool_reader_submit(self._reader, read.handle)
+        return read
+
     def wait(self, read: Read) -> bytes:
         """The bytes of a read, once they are there. Raises SlotpoolError when they cannot be had."""
         if not core().slotpool_reader_wait(self._reader, read.handle):
@@ -145,10 +156,13 @@ class Reader:
 class Read:
     """A read in the background, with the memory it goes to. Made by `Reader.submit`."""
 
-    def __init__(self, reader: Reader, file: File, offset: int, capacity: int, needed: int) -> None:
+    def __init__(self, reader: Reader, file: File, offset: int, capacity: int, needed: int, inverted_unit: int = 0) -> None:
         self._reader, self._file, self._needed = reader, file, needed
         self._memory = _Aligned(file.alignment, capacity, 0)
-        self.handle = core().slotpool_read_new(file._file, self._memory.address, offset, capacity, needed)
+        if inverted_unit:
+            self.handle = core().slotpool_read_new_inverted(file._file, self._memory.address, offset, needed, inverted_unit)
+        else:
+            self.handle = core().slotpool_read_new(file._file, self._memory.address, offset, capacity, needed)
 
     @property
     def state(self) -> ReadState:

@@ -56,6 +56,7 @@ _FUNCTIONS: Functions = (
     ("slotpool_session_take_failure", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_add_reserve", None, (ctypes.c_int, ctypes.c_uint64)),
     ("slotpool_session_why_buffered", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
+    ("slotpool_session_repacked_bytes", ctypes.c_uint64, (ctypes.c_int,)),
     ("slotpool_session_off_reason", None, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_trace", ctypes.c_int, (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)),
     (
@@ -191,6 +192,10 @@ class Session:
         text = ctypes.create_string_buffer(TEXT_BYTES)
         core().slotpool_session_why_buffered(self.number, text, TEXT_BYTES)
         return decoded(text)
+
+    def repacked_bytes(self) -> int:
+        """Bytes of the experts whose slots hold them in the layout that llama.cpp repacks weights to, in slots or not."""
+        return int(core().slotpool_session_repacked_bytes(self.number))
 
     def off_reason(self, group: int) -> str:
         """Why a planned group is not pooled after all; empty when it is."""

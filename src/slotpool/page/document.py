@@ -71,7 +71,7 @@ def _not_negative(counts: PhaseCounts) -> PhaseCounts:
 
 def _document(facts: Facts, counts: Sequence[GroupCounts]) -> pool_stats.Stats:
     why_buffered = facts.header.why_buffered
-    return pool_stats.collect(_plan(facts), counts, _off(facts), why_buffered, facts.devices)
+    return pool_stats.collect(_plan(facts), counts, _off(facts), why_buffered, facts.devices, repacked_bytes=None)
 
 
 def _plan(facts: Facts) -> Plan:

@@ -6,6 +6,7 @@ that the core reads (its format is stated in `core/plan/plan.h`), `read_plan` re
 
 from slotpool.plan.asked import PerLayer, PerRole
 from slotpool.plan.bind import bind
+from slotpool.plan.disk import repack_of
 from slotpool.plan.explain import explained, tensor_states
 from slotpool.plan.facts import (
     DECAY,
@@ -15,6 +16,7 @@ from slotpool.plan.facts import (
     PASSES,
     POLICIES,
     PREFILL,
+    REPACK,
     WHOLE,
     Group,
     Off,
@@ -41,6 +43,7 @@ __all__ = [
     "PASSES",
     "POLICIES",
     "PREFILL",
+    "REPACK",
     "WHOLE",
     "Group",
     "Off",
@@ -60,6 +63,7 @@ __all__ = [
     "from_text",
     "make",
     "read_plan",
+    "repack_of",
     "staging_bytes",
     "tensor_states",
     "to_text",

@@ -59,6 +59,16 @@ def behind_devices(model: Model, ram_budget: RamBudget, available: int | None) -
     return PlannedMemory(bytes_asked), _cut(bytes_asked, None, available)
 
 
+def repack_of(made: Plan, may_repack: bool) -> str:
+    """How slots of `made` may hold experts, one of REPACK; only the CPU has layouts of its own, and only files are read into them.
+
+    A plan that says so already keeps what it says while repacking is allowed.
+    """
+    if not may_repack or made.devices or not made.reads_files:
+        return "off"
+    return "auto" if made.repack == "off" else made.repack
+
+
 def planned_files(model: Model) -> tuple[PlannedFile, ...]:
     """The model's files as they are now. SlotpoolError for one that is not what `model` was read from."""
     return tuple(_planned_file(file) for file in model.files)

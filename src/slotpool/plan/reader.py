@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slotpool.errors import SlotpoolError, printable
 from slotpool.model import ExpertTensor
-from slotpool.plan.facts import DYNAMIC, EXPLICIT, MISSES, PREFILL, WHOLE, Group, Off, Plan, PlannedDevice, PlannedFile, PlannedMemory
+from slotpool.plan.facts import DYNAMIC, EXPLICIT, MISSES, PREFILL, REPACK, WHOLE, Group, Off, Plan, PlannedDevice, PlannedFile, PlannedMemory
 from slotpool.profile import Pin
 
 MAX_BYTES = 16 << 20
@@ -129,6 +129,11 @@ class _Reader:
             if not 0.0 < decay <= 1.0:
                 raise self.fail("a decay above 0 and at most 1", _quoted(words[2]))
             self.plan = replace(self.plan, decay=decay)
+
+    def repack(self, one: _Statement) -> None:
+        if len(one.words) != 2 or one.words[1] not in REPACK:
+            raise self.fail("repack off|on|auto", _quoted(one.line))
+        self.plan = replace(self.plan, repack=one.words[1])
 
     def bypass(self, one: _Statement) -> None:
         self.plan = replace(self.plan, is_bypassed=self.one_of(one, "bypass", ("on", "off")) == "on")
@@ -336,6 +341,7 @@ _STATEMENTS: dict[str, Callable[[_Reader, _Statement], None]] = {
     "policy": _Reader.policy,
     "poison": _Reader.poison,
     "bypass": _Reader.bypass,
+    "repack": _Reader.repack,
     "misses": _Reader.misses,
     "prefill": _Reader.prefill,
     "contexts": _Reader.contexts,
