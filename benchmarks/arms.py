@@ -18,13 +18,13 @@ from typing import Any
 class Arm:
     """One contestant: a name and what `slotpool.load` gets. `answer` is the worker's last one.
 
-    An arm that is not `is_exact` runs on other kernels (repacked experts): its logits are not compared.
+    Arms with the same `kernels` must have equal logits; repacked experts go through others.
     """
 
     name: str
     model: Path
     options: Mapping[str, Any]
-    is_exact: bool = True
+    kernels: str = ""
     seconds: list[float] = field(default_factory=list)
     answer: dict[str, Any] = field(default_factory=dict)
 
@@ -71,9 +71,9 @@ def interleave(arms: Sequence[Arm], first: Sequence[int], rounds: Sequence[Mappi
 
 
 def _check(arms: Sequence[Arm]) -> None:
-    hashes = {arm.name: arm.answer["hash"] for arm in arms if arm.is_exact}
-    if len(set(hashes.values())) != 1:
-        raise RuntimeError(f"expected equal logits in all arms, found {hashes}")
+    hashes = {arm.name: (arm.kernels, arm.answer["hash"]) for arm in arms}
+    if len(set(hashes.values())) != len({arm.kernels for arm in arms}):
+        raise RuntimeError(f"expected equal logits in all arms on the same kernels, found {hashes}")
     for arm in arms:
         stats = arm.answer["stats"]
         if bool(stats["lookups"] or stats["refused"]) != bool(arm.options.get("slots")):

@@ -48,7 +48,7 @@ def run() -> dict[str, Any]:
         arms = [
             Arm("plain", model, {"slots": 0, "repack": False, **common}),
             Arm("pool", model, {"slots": "all", "repack": False, **common}),
-            Arm("plain, repacked", model, {"slots": 0, "repack": True, **common}, is_exact=False),
+            Arm("plain, repacked", model, {"slots": 0, "repack": True, **common}, kernels="repacked"),
         ]
         interleave(arms, tokens[:N_PROMPT], rounds)
     plain, pool, repacked = arms

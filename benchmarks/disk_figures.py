@@ -8,8 +8,9 @@ from typing import Any
 
 from benchmarks import record
 
-_IN_LAYOUT = ("pool", "plain")
-"""Arms that compute with experts as the file has them."""
+_IN_LAYOUT = ("plain",)
+"""The resident arm whose experts are as the file has them."""
+_POOLS = ("pool", "pool, always repacked")
 
 
 def speeds(sample: dict[str, Any]) -> dict[str, float]:
@@ -41,7 +42,7 @@ def figures(samples: Sequence[dict[str, Any]], caps: Sequence[int], file_bytes: 
     for cap, table in tables.items():
         pools = [one for one in samples if one["cap"] == cap and one["arm"] == "pool" and not one["failed"]]
         bounds = [_bounds(one, tables[0], file_bytes) for one in pools] if cap else []
-        plain_tps = _best(table, "steady_tps", [name for name in table if name != "pool"])
+        plain_tps = _best(table, "steady_tps", [name for name in table if name not in _POOLS])
         found[str(cap)] = {"arms": table, "plain_tps": plain_tps, "bounds": bounds}
         found[str(cap)] |= {"over_plain": _over_plain(table), "over_plain_in_layout": _over_plain(table, _IN_LAYOUT)}
     return found
@@ -79,7 +80,7 @@ def _bounds(sample: dict[str, Any], resident: dict[str, Any], file_bytes: int) -
 
 def _over_plain(table: dict[str, Any], names: Sequence[str] = ()) -> dict[str, float]:
     """The pool's medians over those of the plain arm (all, or `names`) that is best at each; above one is better, for ttft too."""
-    plain, pool = [name for name in names or table if name != "pool"], ("pool",)
+    plain, pool = [name for name in names or table if name not in _POOLS], ("pool",)
     found = {key: (_best(table, key, pool), _best(table, key, plain)) for key in ("steady_tps", "cold_tps", "prompt_tps")}
     waits = [[table[one]["ttft_seconds"]["median"] for one in names if "ttft_seconds" in table.get(one, {})] for names in (pool, plain)]
     ratios = {key: mine / theirs for key, (mine, theirs) in found.items() if 0 < theirs < float("inf") and mine < float("inf")}
@@ -98,13 +99,14 @@ def disk_of(sample: dict[str, Any]) -> float:
 
 
 def unequal_logits(samples: Sequence[dict[str, Any]]) -> list[str]:
-    """Where arms on the same kernels, equally far in the same round, have other logits than each other: nowhere, or all is void."""
-    found: dict[tuple[int, int], set[str]] = {}
-    for one in (one for one in samples if one["is_exact"] and not one["failed"]):
+    """Where arms on the same kernels, repacked or not, equally far in the same round, have other logits than each other: nowhere, or all is
+    void."""
+    found: dict[tuple[int, int, bool], set[str]] = {}
+    for one in (one for one in samples if not one["failed"]):
         cold = one["passes"][0]
         for n_tokens, value in zip((0, cold["n_warm"], len(cold["times"])), cold["hashes"], strict=True):
-            found.setdefault((one["round"], n_tokens), set()).add(value)
-    return [f"round {round_ + 1} after {n} tokens: {len(values)} different" for (round_, n), values in found.items() if len(values) > 1]
+            found.setdefault((one["round"], n_tokens, bool(one["repacked_bytes"])), set()).add(value)
+    return [f"round {round_ + 1} after {n} tokens: {len(values)} different" for (round_, n, _), values in found.items() if len(values) > 1]
 
 
 # ---- the table ----

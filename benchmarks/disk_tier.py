@@ -7,8 +7,11 @@ Reach, under each cap: generation after 64 tokens >= 0.8 of min(compute with eve
 token), and at half the file 25x of plain where that bound allows it; a prompt >= 3x of plain and >= 0.8 of its own bound (compute
 alone, or the file once at disk speed). With no cap: >= 0.98x of plain once warm, and a cold start no slower.
 
+The pool is as users get it: where most experts have a slot, they are repacked there as plain llama.cpp repacks them; under the caps
+beside it one that always does.
+
 Disk speed is measured right before and after each run, and a bound is that of its own round. Compute is that of the fastest resident
-arm, repacked or not; the share `in_layout` leaves the repacked one out.
+arm, repacked or not; the share `in_layout` is of plain llama.cpp that repacks nothing.
 """
 
 from __future__ import annotations
@@ -94,11 +97,12 @@ def arms(setup: Setup, cap: int) -> list[Arm]:
     common = {"n_ctx": 1024, "n_threads": setup.threads, "n_threads_batch": setup.threads}
     plain = {"slots": 0, "repack": False, **common}
     found = [
-        Arm("pool", cap, {"slots": "auto", "ram_budget": "auto", "repack": False, **common}),
+        Arm("pool", cap, {"slots": "auto", "ram_budget": "auto", **common}),
         Arm("plain", cap, plain),
-        Arm("plain, repacked", cap, {**plain, "repack": True}, is_exact=False),
+        Arm("plain, repacked", cap, {**plain, "repack": True}),
     ]
     if cap:
+        found.append(Arm("pool, always repacked", cap, {"slots": "auto", "ram_budget": "auto", "repack": "always", **common}))
         found.append(Arm("plain, load mode none", cap, plain, LLAMA_LOAD_MODE_NONE))
         found.append(Arm("plain, load mode direct", cap, plain, LLAMA_LOAD_MODE_DIRECT_IO))
     return found
@@ -152,7 +156,7 @@ def _schedule(setup: Setup) -> Iterator[tuple[int, Arm]]:
 
 
 def _rounds(setup: Setup, arm: Arm, n_rounds: int) -> set[int]:
-    mine = setup.resident_rounds if not arm.cap else setup.rounds if arm.is_pool else setup.plain_rounds
+    mine = setup.resident_rounds if not arm.cap else setup.rounds if arm.name == "pool" else setup.plain_rounds
     return {number * (n_rounds - 1) // max(1, mine - 1) for number in range(mine)}
 
 

@@ -24,18 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import cgroup
-from slotpool import loading
+from slotpool import engine, loading
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One contestant under one cap (0: none). An arm that is not `is_exact` uses other kernels: its logits are not compared."""
+    """One contestant under one cap (0: none)."""
 
     name: str
     cap: int
     options: dict[str, Any]
     load_mode: int | None = None
-    is_exact: bool = True
 
     @property
     def is_pool(self) -> bool:
@@ -51,7 +50,7 @@ def measure(model: Path, arm: Arm, passes: Sequence[Mapping[str, Any]], limit: i
     with cgroup.group(limit) as group:
         order = json.dumps({"load": arm.options, "load_mode": arm.load_mode, "passes": passes, "group": str(group.path)})
         ended = group.run([sys.executable, "-m", "benchmarks.disk_worker", str(model), order], timeout)
-        facts = {"is_exact": arm.is_exact, "peak_bytes": group.peak, "limit_met": group.n_failures}
+        facts = {"peak_bytes": group.peak, "limit_met": group.n_failures}
         failed = _why_failed(ended, group.n_kills, timeout)
     if failed:
         return facts | {"failed": failed}
@@ -95,7 +94,7 @@ def main(model: str, order: dict[str, Any]) -> None:
     warnings.simplefilter("ignore")
     answers, sys.stdout = sys.stdout, sys.stderr
     started = _mark(None)
-    with _load_mode(order["load_mode"]):
+    with _load_mode(order["load_mode"]), engine.weight_buffers() as buffers:
         llm = loading.load(model, **order["load"])
     loaded = _mark(llm)
     passes = [_pass(llm, **one) for one in order["passes"]]
@@ -104,6 +103,7 @@ def main(model: str, order: dict[str, Any]) -> None:
         "passes": passes,
         "memory": cgroup.Group(Path(order["group"]), cgroup.where()[1]).split(),
         "stats": _without_tensors(loading.read_stats(llm)),
+        "repacked_bytes": buffers.get("CPU_REPACK", 0) + (loading.read_stats(llm)["repacked_bytes"] or 0),
     }
     print(json.dumps(answer), file=answers, flush=True)
     os._exit(0)  # freeing gigabytes is nobody's time

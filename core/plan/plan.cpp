@@ -106,8 +106,7 @@ class PlanReader {
         if (words[0] == "report") return report(words, line);
         return fail(
             "a statement (policy, poison, bypass, repack, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, "
-            "heat, "
-            "report)",
+            "heat, report)",
             quoted(words[0]));
     }
 

@@ -110,7 +110,7 @@ def load(
     require_pool: bool = False,
     poison: bool = False,
     bypass: bool = False,
-    repack: bool = True,
+    repack: bool | str = True,
     trace_path: str | os.PathLike[str] | None = None,
     slots_per_layer: PerLayer = None,
     slots_per_role: PerRole = None,
@@ -138,8 +138,9 @@ def load(
     `require_pool` makes it an error when nothing is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read
     shows (tests). `bypass` lets generated tokens pass the pool by: slots are allocated by ubatches of two tokens, and used by no others
     (benches). `repack=False` keeps all weights in the file's layout; otherwise the engine repacks those that are not pooled for its
-    faster kernels, and slots over a disk hold experts in that layout too while most experts have a slot (docs/design/disk.md): then
-    outputs are those of plain llama.cpp as it is, else of one that does not repack its experts. `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
+    faster kernels, and slots over a disk hold experts in that layout too where most experts have a slot, or `always`
+    (docs/design/disk.md): outputs are then those of plain llama.cpp as it is, else those of one that repacks no expert.
+    `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
     With `profile` (a file of `save_profile`, a trace, an imatrix, or a `Profile`) slots begin with what it says is hot; `pin`, a share of
     the slots (`25%`) or a number of them, keeps its hottest experts from ever being evicted. `save_profile` is where the profile of this
     session goes when the model is closed; `slotpool.save_profile(llm, path)` writes it at any time.
@@ -175,9 +176,9 @@ def load(
     if made.devices or choice.host_layers is not None:
         llama_options = {"n_gpu_layers": -1} | llama_options
     if trace_path is None:
-        llm = _construct(path, facts, made, repack, llama_options, choice.host_layers)
+        llm = _construct(path, facts, made, bool(repack), llama_options, choice.host_layers)
     else:
-        llm = _traced(path, facts, made, repack, llama_options, trace_path)
+        llm = _traced(path, facts, made, bool(repack), llama_options, trace_path)
     llm.slotpool_model = facts
     if require_pool and not read_stats(llm)["pooled_tensors"]:
         llm.close()

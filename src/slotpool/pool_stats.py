@@ -133,7 +133,7 @@ class Stats(TypedDict):
     """`lookups` = `hits` + `misses`: distinct experts per (layer, ubatch). `refused` counts (layer, ubatch) pairs that went the
     stock path because they did not fit. Bytes are slabs copied into slots (with experts on disk: read), and slabs that did not have
     to be. `store` is where every expert always is: `memory` or `disk`; `why_buffered` says why a disk is not read directly.
-    `repacked_bytes` are the experts whose slots hold them as llama.cpp repacks weights, in slots or not; None for readers in other processes.
+    `repacked_bytes` are experts whose tensors' slots hold them as llama.cpp repacks weights; None for readers in other processes.
     `ram` is None without a RAM tier behind a device, and for readers in other processes, whose page does not have it.
     Of the times, `wait_ms` is what the compute waited for slabs. `admitted` and `evicted` count experts that got and lost a slot;
     `warmed` those that slots began with (a profile): no phase has them, and their bytes are in the totals of `bytes_copied` alone.

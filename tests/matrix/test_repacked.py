@@ -1,4 +1,4 @@
-"""Slots over a disk in the layout that llama.cpp repacks weights to: bit-equal to plain llama.cpp as it is, with the reference pool's numbers."""
+"""Slots over a disk in the layout that llama.cpp repacks weights to: bit-equal to plain llama.cpp, with the reference pool's numbers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def run(arm: str, cap: int, tps: float, prompt_tps: float, miss_mb: float = 0.0,
     one = {"n_warm": 4, "n_prompt": 100, "times": [2 / tps] * 4 + [1 / tps] * 10, "steady": steady, "hashes": [hash_] * 3}
     one["prompt"] = {"seconds": 100 / prompt_tps}
     load = {"seconds": 3.0, "read_bytes": 1}
-    made = {"arm": arm, "cap": cap, "round": 0, "failed": "", "is_exact": "repacked" not in arm, "disk": [disk - 1e8, disk + 1e8]}
+    made = {"arm": arm, "cap": cap, "round": 0, "failed": "", "repacked_bytes": int("repacked" in arm), "disk": [disk - 1e8, disk + 1e8]}
     return made | {"passes": [one], "load": load, "peak_bytes": 1}
 
 
@@ -43,7 +43,7 @@ def test_the_bound_is_compute_or_the_disk_whichever_is_lower() -> None:
     bounds = disk_figures.figures(RUNS, [2], FILE)["2"]["bounds"]
     assert [one["by"] for one in bounds] == ["compute"]  # 1 GB/s over 50 MB a token allow 20
     assert bounds[0]["share"] == pytest.approx(8.0 / 12.5)
-    assert bounds[0]["share_in_layout"] == pytest.approx(8.0 / 10.0)
+    assert bounds[0]["share_in_layout"] == pytest.approx(8.0 / 9.0)
     assert bounds[0]["prompt_tps"] == pytest.approx(100 * 1e9 / FILE)  # the file once
     slow = [*RUNS[:3], run("pool", 2, 8.0, 10.0, miss_mb=100.0)]
     assert disk_figures.figures(slow, [2], FILE)["2"]["bounds"][0]["share"] == pytest.approx(8.0 / 10.0)
@@ -60,4 +60,6 @@ def test_other_logits_void_a_comparison() -> None:
     assert disk_figures.unequal_logits(RUNS) == []
     other = [*RUNS, run("plain", 2, 0.5, 2.0, hash_="b")]
     assert len(disk_figures.unequal_logits(other)) == 3
-    assert disk_figures.unequal_logits([*RUNS, run("plain, repacked", 2, 0.5, 2.0, hash_="b")]) == []
+    repacked = [run(arm, 2, 0.5, 2.0, hash_="b") for arm in ("plain, repacked", "pool, always repacked")]
+    assert disk_figures.unequal_logits([*RUNS[:2], *repacked]) == []
+    assert len(disk_figures.unequal_logits([*RUNS, *repacked])) == 3

@@ -333,15 +333,15 @@ REJECTIONS = [
     (
         HEAD + HEAD,
         2,
-        "a statement (policy, poison, bypass, repack, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
-        "report)",
+        "a statement (policy, poison, bypass, repack, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, "
+        "pin, heat, report)",
         "slotpool-plan",
     ),
     (
         HEAD + "\n# x\nGroup\n",
         4,
-        "a statement (policy, poison, bypass, repack, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, pin, heat, "
-        "report)",
+        "a statement (policy, poison, bypass, repack, misses, prefill, contexts, device, memory, file, group, tensor, bias, off, warm, "
+        "pin, heat, report)",
         '"Group"',
     ),
     (HEAD + "policy\n", 2, "policy lru, policy decay [DECAY] or policy follow [DECAY]", "no name"),

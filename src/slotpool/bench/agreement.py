@@ -21,7 +21,8 @@ def repacked_bytes(answer: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class Kernels:
-    """What computes an arm: `repacked` bytes of weights, where layers and the experts of generated tokens are, `own` for what is like no other."""
+    """What computes an arm: `repacked` bytes of weights, where layers are and where the experts of generated tokens, `own` for what is like
+    no other."""
 
     repacked: int = 0
     layers: int = 0
@@ -35,7 +36,7 @@ class Kernels:
 
 
 def kernels(arm: Arm, answer: Mapping[str, Any]) -> Kernels:
-    """Arms with the same ones must give equal bits: what was repacked, in slots too, and where the experts of generated tokens were computed.
+    """Arms with the same ones must give equal bits: what was repacked, in slots too, and where experts of generated tokens were computed.
 
     A pool whose misses another device's kernels computed (`stats.exact` false) is like no other arm.
     """

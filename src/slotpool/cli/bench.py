@@ -36,7 +36,11 @@ SLOTS_HELP = (
 @click.option("--arm", "extra", multiple=True, metavar="NAME", help=f"An arm more: {', '.join(bench.EXTRA_ARMS)}.")
 @click.option("--ctx", type=click.IntRange(1, MOST_TOKENS), help="Context in tokens.  [default: what is read]")
 @click.option("--threads", type=click.IntRange(1, 512), help="[default: all cores]")
-@click.option("--repack/--no-repack", default=True, help="Let the engine repack weights, and slots over a disk that hold most experts, in every arm.  [default: repack]")
+@click.option(
+    "--repack/--no-repack",
+    default=True,
+    help="Let the engine repack weights, and slots over a disk that hold most experts, in every arm.  [default: repack]",
+)
 @click.option("--repeat", "repeats", is_flag=True, help="Let rounds read the same text again where it is too short for all.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write the tables and plots as one page.")
 @click.option("--record", "record_path", type=click.Path(path_type=Path), help="Add the record to this file.  [default: one in your cache]")

@@ -55,7 +55,11 @@ class Request:
 )
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), help="[default: all cores]")
 @click.option("--chat", is_flag=True, help="Put the prompt into the model's chat template.")
-@click.option("--repack/--no-repack", default=True, help="Let the engine repack weights for its faster kernels, and slots over a disk that hold most experts.  [default: repack]")
+@click.option(
+    "--repack/--no-repack",
+    default=True,
+    help="Let the engine repack weights for its faster kernels, and slots over a disk that hold most experts.  [default: repack]",
+)
 @click.option("--trace", type=click.Path(path_type=Path), help="A new file for the routing of every pooled event.")
 @save_profile_option
 @pool_options("auto")

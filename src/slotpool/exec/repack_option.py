@@ -1,6 +1,7 @@
 """Whether a llama.cpp program lets the engine repack weights for its faster kernels, as its own arguments and environment say.
 
-On unless told otherwise. llama-bench gives its option numbers, several with commas: one that is off is off for all, since slots are made once.
+On unless told otherwise. llama-bench gives its option numbers, several with commas: one that is off is off for all, since slots are
+made once.
 """
 
 from __future__ import annotations

@@ -23,8 +23,10 @@ core = declared(_FUNCTIONS)
 
 
 def interleave(engine: Callable[[bytes], bytes], block_bytes: int, rows: bytes, n_rows: int, n_blocks: int) -> tuple[int, bytes]:
-    """How many rows belong together in what `engine` makes of ROWS rows of BLOCKS blocks, and the same done with `rows`; 0 and nothing where
-    it cannot be learned."""
+    """How many rows belong together in what `engine` makes of ROWS rows of BLOCKS blocks, and the same done with `rows`.
+
+    0 and nothing where it cannot be learned.
+    """
     n_probe = ROWS * BLOCKS * block_bytes
 
     def called(given: ctypes._Pointer[ctypes.c_uint8], to: ctypes._Pointer[ctypes.c_uint8]) -> None:

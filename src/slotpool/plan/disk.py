@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from slotpool import budget
-from slotpool.errors import REFUSED, SlotpoolError, printable
+from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
 from slotpool.model import GgufFile, Model
 from slotpool.plan.facts import Group, Plan, PlannedFile, PlannedMemory, RamBudget, Slots
 from slotpool.plan.slots import all_off, check_slots, few_slots, groups_of, wanted_slots
@@ -59,13 +59,17 @@ def behind_devices(model: Model, ram_budget: RamBudget, available: int | None) -
     return PlannedMemory(bytes_asked), _cut(bytes_asked, None, available)
 
 
-def repack_of(made: Plan, may_repack: bool) -> str:
+def repack_of(made: Plan, repack: bool | str) -> str:
     """How slots of `made` may hold experts, one of REPACK; only the CPU has layouts of its own, and only files are read into them.
 
-    A plan that says so already keeps what it says while repacking is allowed.
+    A plan that says so already keeps what it says while repacking is allowed. Raises SlotpoolError for a word other than `always`.
     """
-    if not may_repack or made.devices or not made.reads_files:
+    if isinstance(repack, str) and repack != "always":
+        raise unknown("way to repack", repack, ("always",), where="slotpool.load, repack")
+    if not repack or made.devices or not made.reads_files:
         return "off"
+    if repack == "always":
+        return "on"
     return "auto" if made.repack == "off" else made.repack
 
 

@@ -13,7 +13,20 @@ from pathlib import Path
 
 from slotpool.errors import SlotpoolError, printable
 from slotpool.model import ExpertTensor
-from slotpool.plan.facts import DYNAMIC, EXPLICIT, MISSES, PREFILL, REPACK, WHOLE, Group, Off, Plan, PlannedDevice, PlannedFile, PlannedMemory
+from slotpool.plan.facts import (
+    DYNAMIC,
+    EXPLICIT,
+    MISSES,
+    PREFILL,
+    REPACK,
+    WHOLE,
+    Group,
+    Off,
+    Plan,
+    PlannedDevice,
+    PlannedFile,
+    PlannedMemory,
+)
 from slotpool.profile import Pin
 
 MAX_BYTES = 16 << 20

@@ -71,7 +71,7 @@ def _over_plain(mine: dict[str, dict[str, Figure]], where: str) -> list[Ratio]:
     """The pool's rounds over the median of the plain arm that is best at each."""
     ratios = []
     for key, what, _, better in _COMPARED:
-        plain = {arm: some[key].spread.median for arm, some in mine.items() if arm != "pool" and key in some}
+        plain = {arm: some[key].spread.median for arm, some in mine.items() if not arm.startswith("pool") and key in some}
         pool = mine.get("pool", {}).get(key)
         if not plain or pool is None:
             continue
