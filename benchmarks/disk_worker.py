@@ -103,7 +103,7 @@ def main(model: str, order: dict[str, Any]) -> None:
         "passes": passes,
         "memory": cgroup.Group(Path(order["group"]), cgroup.where()[1]).split(),
         "stats": _without_tensors(loading.read_stats(llm)),
-        "repacked_bytes": buffers.get("CPU_REPACK", 0) + (loading.read_stats(llm)["repacked_bytes"] or 0),
+        "repacked_bytes": buffers.get("CPU_REPACK", 0) + loading.read_stats(llm)["repacked_bytes"],
     }
     print(json.dumps(answer), file=answers, flush=True)
     os._exit(0)  # freeing gigabytes is nobody's time

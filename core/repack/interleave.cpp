@@ -14,13 +14,28 @@ constexpr std::array<std::size_t, 5> kGroups = {1, 2, 4, 8, 16};
 
 bool bit_at(const std::vector<std::uint8_t> &bytes, std::size_t bit) { return (bytes[bit / kByte] >> (bit % kByte) & 1) != 0; }
 
+// Blocks of the rows of a group that are done together: so few that they and what becomes of them stay in the first cache.
+constexpr std::size_t kTileBytes = 8U << 10;
+
+struct Tile {
+    std::array<const std::uint8_t *, Interleave::kProbeRows> rows;
+    std::uint8_t *to;
+    std::size_t n_blocks;
+    std::size_t block_bytes;
+    std::size_t group_bytes;
+};
+
 template <class Moves>
-void move_all(const Moves &moves, const std::uint8_t *const *rows, std::uint8_t *to) {
+void move_all(const Moves &moves, const Tile &tile) {
     for (const auto &move : moves) {
-        auto word = move.inverted;
-        std::memcpy(&word, rows[move.row] + move.from, sizeof(word));
-        word = static_cast<decltype(word)>(word ^ move.inverted);
-        std::memcpy(to + move.to, &word, sizeof(word));
+        const std::uint8_t *from = tile.rows[move.row] + move.from;
+        std::uint8_t *to = tile.to + move.to;
+        for (std::size_t block = 0; block < tile.n_blocks; block++, from += tile.block_bytes, to += tile.group_bytes) {
+            auto word = move.inverted;
+            std::memcpy(&word, from, sizeof(word));
+            word = static_cast<decltype(word)>(word ^ move.inverted);
+            std::memcpy(to, &word, sizeof(word));
+        }
     }
 }
 
@@ -156,6 +171,18 @@ void Interleave::add_run(std::uint32_t to, std::uint32_t row, std::uint32_t from
     }
 }
 
+template <class Tile>
+void Interleave::compose(const Mosaic &mosaic, const Tile &tile) {
+    for (std::size_t block = 0; block < tile.n_blocks; block++) {
+        unsigned made = 0;
+        for (const Part &part : mosaic.parts) {
+            const unsigned byte = tile.rows[part.row][block * tile.block_bytes + part.from];
+            made |= (part.shift >= 0 ? byte << part.shift : byte >> -part.shift) & part.mask;
+        }
+        tile.to[block * tile.group_bytes + mosaic.to] = static_cast<std::uint8_t>(made ^ mosaic.inverted);
+    }
+}
+
 bool Interleave::agrees_with(const Engine &engine) const {
     std::mt19937 draw(1);
     const std::size_t n_bytes = kProbeRows * kProbeBlocks * block_bytes_;
@@ -171,25 +198,23 @@ bool Interleave::agrees_with(const Engine &engine) const {
     return true;
 }
 
+// Rows are gathered as they lie first: what was just read is not in the cache, and a walk across rows would wait for every line of it.
 void Interleave::apply(const std::uint8_t *rows, std::size_t n_rows, std::size_t n_blocks, std::uint8_t *to) const {
+    const std::size_t group_bytes = n_rows_ * block_bytes_;
     const std::size_t row_bytes = n_blocks * block_bytes_;
-    std::array<const std::uint8_t *, kProbeRows> of_group{};
+    const std::size_t most = std::max<std::size_t>(1, kTileBytes / group_bytes);
+    std::vector<std::uint8_t> gathered(n_rows_ * row_bytes);
     for (std::size_t row = 0; row < n_rows; row += n_rows_) {
-        for (std::size_t block = 0; block < n_blocks; block++) {
-            for (std::size_t i = 0; i < n_rows_; i++) of_group[i] = rows + (row + i) * row_bytes + block * block_bytes_;
-            move_all(eights_, of_group.data(), to);
-            move_all(fours_, of_group.data(), to);
-            move_all(twos_, of_group.data(), to);
-            move_all(ones_, of_group.data(), to);
-            for (const Mosaic &mosaic : mosaics_) {
-                unsigned made = 0;
-                for (const Part &part : mosaic.parts) {
-                    const unsigned byte = of_group[part.row][part.from];
-                    made |= (part.shift >= 0 ? byte << part.shift : byte >> -part.shift) & part.mask;
-                }
-                to[mosaic.to] = static_cast<std::uint8_t>(made ^ mosaic.inverted);
-            }
-            to += n_rows_ * block_bytes_;
+        std::memcpy(gathered.data(), rows + row * row_bytes, gathered.size());
+        for (std::size_t block = 0; block < n_blocks; block += most) {
+            Tile tile{{}, to, std::min(most, n_blocks - block), block_bytes_, group_bytes};
+            for (std::size_t i = 0; i < n_rows_; i++) tile.rows[i] = gathered.data() + i * row_bytes + block * block_bytes_;
+            move_all(eights_, tile);
+            move_all(fours_, tile);
+            move_all(twos_, tile);
+            move_all(ones_, tile);
+            for (const Mosaic &mosaic : mosaics_) compose(mosaic, tile);
+            to += tile.n_blocks * group_bytes;
         }
     }
 }

@@ -56,6 +56,8 @@ class Interleave {
     Interleave(std::size_t block_bytes, std::size_t n_rows) : block_bytes_(block_bytes), n_rows_(n_rows) {}
     void compile(const Probed &probed);
     void add_run(std::uint32_t to, std::uint32_t row, std::uint32_t from, const std::uint8_t *inverted, std::size_t n);
+    template <class Tile>
+    static void compose(const Mosaic &mosaic, const Tile &tile);
     bool agrees_with(const Engine &engine) const;
 
     std::size_t block_bytes_;

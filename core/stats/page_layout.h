@@ -1,4 +1,4 @@
-// The layout of a stats page, version 4: counters and facts of one session, for readers in other processes.
+// The layout of a stats page, version 5: counters and facts of one session, for readers in other processes.
 //
 // Header, groups, tensors, devices; then a part per context, `context_bytes` apart, with a GroupCounts per group. All numbers are
 // little endian, counters are eight bytes at a multiple of eight. Texts end with a zero; a text that is too long is cut and ends
@@ -14,7 +14,7 @@
 namespace slotpool {
 
 constexpr std::uint64_t kPageMagic = 0x6c6f6f70746f6c73;  // "slotpool"
-constexpr std::uint32_t kPageVersion = 4;
+constexpr std::uint32_t kPageVersion = 5;
 
 struct PageHeader {
     std::atomic<std::uint64_t> magic;  // written last: until it is there, nothing is
@@ -46,7 +46,8 @@ struct PageGroup {
 
 struct PageTensor {
     std::int32_t group;  // -1: not planned for, and `off_reason` says why
-    std::uint32_t is_stored;
+    std::uint16_t is_stored;
+    std::uint16_t is_repacked;  // in its slots
     std::uint64_t slab_bytes;
     char role[32];
     char name[64];

@@ -273,6 +273,7 @@ void Session::set_repacks(bool repacks) {
 void Session::set_repacked(const StoredTensor &tensor) {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_repacked_[index_of(*tensor.planned)] = true;
+    page.set_repacked(*tensor.planned);
 }
 
 std::uint64_t Session::repacked_bytes() const {

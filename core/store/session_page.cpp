@@ -175,6 +175,10 @@ void SessionPage::set_off_reason(int group, const std::string &reason) {
     change([&] { put_text(reason, page_->group(static_cast<std::size_t>(group)).off_reason); });
 }
 
+void SessionPage::set_repacked(const PlannedTensor &tensor) {
+    change([&] { page_->tensor(static_cast<std::size_t>(&tensor - plan_.tensors.data())).is_repacked = 1; });
+}
+
 void SessionPage::set_stored(const PlannedTensor &tensor, bool is_stored) {
     change([&] { page_->tensor(static_cast<std::size_t>(&tensor - plan_.tensors.data())).is_stored = is_stored ? 1 : 0; });
 }

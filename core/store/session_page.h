@@ -73,6 +73,7 @@ class SessionPage {
     void set_group_device(int group, const std::string &name);
     void set_off_reason(int group, const std::string &reason);
     void set_stored(const PlannedTensor &tensor, bool is_stored);
+    void set_repacked(const PlannedTensor &tensor);
     // Follows why the files are not read directly, from now on. The files must not outlive this.
     void watch(const FileStore &files);
 

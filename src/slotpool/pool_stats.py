@@ -133,7 +133,7 @@ class Stats(TypedDict):
     """`lookups` = `hits` + `misses`: distinct experts per (layer, ubatch). `refused` counts (layer, ubatch) pairs that went the
     stock path because they did not fit. Bytes are slabs copied into slots (with experts on disk: read), and slabs that did not have
     to be. `store` is where every expert always is: `memory` or `disk`; `why_buffered` says why a disk is not read directly.
-    `repacked_bytes` are experts whose tensors' slots hold them as llama.cpp repacks weights; None for readers in other processes.
+    `repacked_bytes` are experts whose tensors' slots hold them as llama.cpp repacks weights.
     `ram` is None without a RAM tier behind a device, and for readers in other processes, whose page does not have it.
     Of the times, `wait_ms` is what the compute waited for slabs. `admitted` and `evicted` count experts that got and lost a slot;
     `warmed` those that slots began with (a profile): no phase has them, and their bytes are in the totals of `bytes_copied` alone.
@@ -160,7 +160,7 @@ class Stats(TypedDict):
     slot_bytes: int
     store: str
     why_buffered: str
-    repacked_bytes: int | None
+    repacked_bytes: int
     ram: Ram | None
     devices: list[Device]
     layers: list[Layer]
@@ -174,7 +174,7 @@ def collect(
     why_buffered: str = "",
     devices: Sequence[DeviceMemory] = (),
     ram: Sequence[GroupCounts] = (),
-    repacked_bytes: int | None = 0,
+    repacked_bytes: int = 0,
 ) -> Stats:
     """The document for a model under `plan`. `off` says why a planned tensor is not pooled after all; empty when it is.
 

@@ -180,6 +180,7 @@ def answer(kind: str = PLAIN, **changes: Any) -> dict[str, Any]:
         "pooled_tensors": 12 if is_pool else 0,
         "slot_bytes": 4096 if is_pool else 0,
         "exact": True,
+        "repacked_bytes": 0,
         "tensors": [{"reason": "off: budget"}],
     }
     return {

@@ -75,7 +75,7 @@ def test_places_that_these_tests_damage_are_those_of_the_core(good: bytes) -> No
 DAMAGE: dict[str, tuple[int, int, str, str]] = {
     # what: place, value, form, what the line says
     "another file": (0, 0x1234, "<Q", "expected a stats page, found other bytes"),
-    "another version": (VERSION, 7, "<I", "expected a stats page of version 4, found version 7: another slotpool wrote it"),
+    "another version": (VERSION, 7, "<I", "expected a stats page of version 5, found version 7: another slotpool wrote it"),
     "larger header": (SIZES, HEADER + 8, "<I", "expected records of"),
     "smaller groups": (SIZES + 4, GROUP - 8, "<I", "expected records of"),
     "larger counters": (SIZES + 16, COUNTS + 8, "<I", "expected records of"),
@@ -181,7 +181,7 @@ def test_problem_names_its_file_and_spares_the_others(folder: Path, put: Any, go
     put(with_number(good, VERSION, 3, "<I"), "2-1.page")
     found = page.look([folder])
     assert len(found.pages) == 1
-    assert found.problems == (f"expected a stats page of version 4, found version 3: another slotpool wrote it (at {folder}/2-1.page)",)
+    assert found.problems == (f"expected a stats page of version 5, found version 3: another slotpool wrote it (at {folder}/2-1.page)",)
 
 
 def test_name_of_a_file_cannot_steer_the_terminal(folder: Path, put: Any) -> None:

@@ -43,7 +43,7 @@ def kernels(arm: Arm, answer: Mapping[str, Any]) -> Kernels:
     devices = tuple(arm.options.get("device") or ()) if arm.kind not in (PLAIN, BYPASS) else ()
     if arm.kind not in (PLAIN, BYPASS) and not answer["stats"]["exact"]:
         return Kernels(own=arm.name)
-    repacked = repacked_bytes(answer) + (answer["stats"].get("repacked_bytes") or 0)
+    repacked = repacked_bytes(answer) + answer["stats"]["repacked_bytes"]
     if devices and devices != ("CPU",):
         return Kernels(repacked, -1)
     return Kernels(repacked, arm.options.get("n_gpu_layers", 0), arm.on_host if arm.kind == PLAIN else "")

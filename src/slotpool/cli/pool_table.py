@@ -41,10 +41,9 @@ def _disk(stats: Stats) -> str:
         return ""
     slots = [layer["slots"] for layer in stats["layers"]]
     least, most = min(slots), max(slots)
-    buffered = f", not read directly ({stats['why_buffered']})" if stats["why_buffered"] else ""
-    return (
-        f" ({least if least == most else f'{least} to {most}'} of {stats['layers'][0]['n_expert']} experts, the others on disk{buffered})"
-    )
+    how = ", repacked" if stats["repacked_bytes"] else ""
+    how += f", not read directly ({stats['why_buffered']})" if stats["why_buffered"] else ""
+    return f" ({least if least == most else f'{least} to {most}'} of {stats['layers'][0]['n_expert']} experts, the others on disk{how})"
 
 
 def _profile(stats: Stats) -> str:

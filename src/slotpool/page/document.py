@@ -71,7 +71,9 @@ def _not_negative(counts: PhaseCounts) -> PhaseCounts:
 
 def _document(facts: Facts, counts: Sequence[GroupCounts]) -> pool_stats.Stats:
     why_buffered = facts.header.why_buffered
-    return pool_stats.collect(_plan(facts), counts, _off(facts), why_buffered, facts.devices, repacked_bytes=None)
+    repacked = [(one.group, one.slab_bytes) for one in facts.tensors if one.is_repacked and one.group is not None]
+    n_bytes = sum(facts.groups[group].n_expert * slab_bytes for group, slab_bytes in repacked)
+    return pool_stats.collect(_plan(facts), counts, _off(facts), why_buffered, facts.devices, repacked_bytes=n_bytes)
 
 
 def _plan(facts: Facts) -> Plan:

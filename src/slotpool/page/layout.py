@@ -14,13 +14,13 @@ from typing import Any
 from slotpool.native import GROUP_COUNTERS, PHASE_COUNTERS, DeviceMemory, GroupCounts, PhaseCounts, known_bytes
 
 MAGIC = b"slotpool"
-VERSION = 4
+VERSION = 5
 MAX_BYTES = 64 << 20
 """A page of the largest model known has less than one."""
 
 _HEADER = struct.Struct("<8s 6I 3I I 5Q 3Q 3Q I 4x 64s 1024s 256s")
 _GROUP = struct.Struct("<5i 4x Q 16s 256s")
-_TENSOR = struct.Struct("<i I Q 32s 64s 256s")
+_TENSOR = struct.Struct("<i H H Q 32s 64s 256s")
 _DEVICE = struct.Struct("<8Q 64s")
 _N_PHASE = len(PHASE_COUNTERS)
 _COUNTS = struct.Struct(f"<{2 * _N_PHASE + len(GROUP_COUNTERS)}Q")
@@ -84,6 +84,7 @@ class PagedTensor:
     group: int | None
     slab_bytes: int
     is_stored: bool
+    is_repacked: bool
     off_reason: str
 
 
@@ -217,10 +218,12 @@ def _group(fields: tuple[Any, ...], devices: list[str], n_stored: int) -> PagedG
 
 
 def _tensor(fields: tuple[Any, ...], n_groups: int) -> PagedTensor:
-    group, is_stored, slab_bytes, role, name, off_reason = fields
+    group, is_stored, is_repacked, slab_bytes, role, name, off_reason = fields
     if not -1 <= group < n_groups or slab_bytes > _MAX_BYTES_OF_EXPERT:
         raise UnreadableError(f"expected a tensor of one of {n_groups} groups, found group {group} and slabs of {slab_bytes} bytes")
-    return PagedTensor(_text(name), _text(role), group if group >= 0 else None, slab_bytes, bool(is_stored), _text(off_reason))
+    return PagedTensor(
+        _text(name), _text(role), group if group >= 0 else None, slab_bytes, bool(is_stored), bool(is_repacked), _text(off_reason)
+    )
 
 
 def _text(field: bytes) -> str:

@@ -1,0 +1,72 @@
+"""What users get of slots over a disk: outputs of plain llama.cpp as it is, or where few experts fit of one that repacks none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import slotpool
+from slotpool import model as files
+from slotpool import page
+from slotpool.errors import SlotpoolError
+from testkit import syn
+
+ModelFile = Callable[[syn.Spec], Path]
+
+SPEC = syn.Spec(n_layer=2, n_expert=16, n_expert_used=4, types={"*": "Q4_0"})
+OPTIONS: dict[str, Any] = {"n_ctx": 128, "n_ubatch": 32, "n_threads": 1, "n_threads_batch": 1, "logits_all": True}
+
+
+def scored(path: Path, **options: Any) -> tuple[Any, Any]:
+    """Bits of the logits of a prompt and of tokens after it, and the stats."""
+    llm = slotpool.load(path, **OPTIONS, **options)
+    try:
+        llm.eval(list(range(40)))
+        for token in (3, 77, 140, 3, 9):
+            llm.eval([token])
+        return llm.scores[: llm.n_tokens].view(np.uint32).copy(), slotpool.stats(llm)
+    finally:
+        llm.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_repacked"),
+    [
+        ({"slots": 16}, True),
+        ({"slots": 12}, True),
+        ({"slots": 8}, False),
+        ({"slots": 8, "repack": "always"}, True),
+        ({"slots": 16, "repack": False}, False),
+    ],
+    ids=str,
+)
+def test_outputs_are_those_of_plain_llama_cpp(model_file: ModelFile, options: dict[str, Any], is_repacked: bool) -> None:
+    path = model_file(SPEC)
+    plain = {way: scored(path, slots=0, repack=way)[0] for way in (True, False)}
+    pooled, stats = scored(path, ram_budget="auto", **options)
+    assert stats["lookups"] > 0
+    assert np.array_equal(pooled, plain[is_repacked])
+    engine_repacks = not np.array_equal(plain[True], plain[False])
+    n_bytes = sum(tensor.slab_bytes * tensor.n_expert for tensor in files.read(path).experts)
+    assert stats["repacked_bytes"] == (n_bytes if is_repacked and engine_repacks else 0)
+
+
+def test_other_processes_see_it(model_file: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    llm = slotpool.load(model_file(SPEC), 16, ram_budget="auto", repack="always", **OPTIONS)
+    try:
+        llm.eval([3, 4, 5])
+        (found,) = page.look([tmp_path / "slotpool"]).pages
+        assert page.stats_of(found) == slotpool.stats(llm)
+    finally:
+        llm.close()
+
+
+def test_a_word_that_says_nothing_is_refused(model_file: ModelFile) -> None:
+    with pytest.raises(SlotpoolError, match="always") as refusal:
+        slotpool.load(model_file(SPEC), 16, ram_budget="auto", repack="sometimes", **OPTIONS)
+    assert "sometimes" in str(refusal.value)
