@@ -58,7 +58,10 @@ ENGINE_ROOMS = {"engine", "generation", "loading", "reserve", "recording", "soak
 CTYPES_ROOMS = {"native", "engine", "reserve", "recording"}
 """`native` is the only door to the core; `engine` and `reserve` use the engine's own handle, `recording` the nodes of a callback."""
 
-CORE_ROOMS = "os abi stats trace plan policy pool store repack transfer dispatch probe backend door".split()
+CORE_ROOMS = [
+    *("os", "abi", "stats", "trace", "plan", "policy", "pool", "store", "repack", "transfer"),
+    *("dispatch", "probe", "backend", "door"),
+]
 """The rooms of the core from left to right: a room includes only rooms to its left, and the registry, the one global ggml requires."""
 PURE_CORE_ROOMS = {"policy": {"policy"}, "pool": {"pool", "policy"}, "plan": {"plan"}, "stats": {"stats"}}
 """Rooms that know no ggml and no system, and the rooms they may know."""
