@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.one import SKIPPED
@@ -16,6 +17,8 @@ from benchmarks.order import ALL, Entry, duration, entry
 
 ROOT = Path(__file__).parents[1]
 DONE, LEFT_OUT, FAILED = "done", "skipped", "failed"
+TIDY_SECONDS = 60.0
+"""What an interrupted benchmark gets to put things away."""
 
 
 def main(names: Sequence[str]) -> int:
@@ -51,11 +54,25 @@ def run_all(entries: Sequence[Entry]) -> dict[str, str]:
 def run_one(one: Entry) -> str:
     """Runs a benchmark in a process of its own; its figures go to stdout, what it says on the way to stderr."""
     began = time.monotonic()
-    code = subprocess.run([sys.executable, "-m", "benchmarks.one", one.name], cwd=ROOT, check=False).returncode
+    code = run_child([sys.executable, "-m", "benchmarks.one", one.name])
     state = DONE if code == 0 else LEFT_OUT if code == SKIPPED else FAILED
     how = f" (exit code {code})" if state == FAILED else ""
     say(f"{one.name}: {state}{how} after {duration(time.monotonic() - began)}")
     return state
+
+
+def run_child(command: Sequence[str]) -> int:
+    """Runs a command and returns its exit code. An interrupt reaches it from the terminal as well: it gets time to put away what it made
+    (control groups, servers, files), and is killed when it takes too long, or at the next interrupt."""
+    with subprocess.Popen(command, cwd=ROOT) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(TIDY_SECONDS)
+            raise
+        finally:
+            child.kill()  # of one that has ended it is nothing
 
 
 def summary(states: dict[str, str]) -> str:

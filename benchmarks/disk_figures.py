@@ -10,7 +10,7 @@ from benchmarks import record
 
 _IN_LAYOUT = ("plain",)
 """The resident arm whose experts are as the file has them."""
-_POOLS = ("pool", "pool, always repacked")
+_POOLS = ("pool", "pool, not repacked")
 
 
 def speeds(sample: dict[str, Any]) -> dict[str, float]:

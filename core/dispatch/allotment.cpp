@@ -14,7 +14,6 @@ constexpr std::uint64_t kLeastRail = 64U << 20;
 constexpr std::uint64_t kRailShare = 50;  // one part in so many: 2 %
 constexpr std::uint64_t kMostWaves = 64U << 20;
 constexpr std::uint64_t kWavesShare = 4;  // of a small budget, one part in so many is for slabs without a slot
-constexpr int kMostOf4 = 3;               // quarters of the experts' bytes
 
 __extension__ using Wide = unsigned __int128;
 
@@ -89,19 +88,6 @@ std::size_t ring_of(const Session &session, const SlabSource &source, const Plan
 std::mutex &one_allotment_at_a_time() {
     static std::mutex the_mutex;
     return the_mutex;
-}
-
-bool has_most_in_slots(const Session &session, const std::string &device, const std::vector<int> &slots) {
-    Wide in_slots = 0;
-    Wide all = 0;
-    for (std::size_t group = 0; group < slots.size(); group++) {
-        if (session.device_of(static_cast<int>(group)) != device) continue;
-        for (const auto &tensor : session.tensors_of(static_cast<int>(group))) {
-            in_slots += static_cast<Wide>(slots[group]) * tensor->slab_bytes;
-            all += static_cast<Wide>(session.plan.groups[group].n_expert) * tensor->slab_bytes;
-        }
-    }
-    return 4 * in_slots >= kMostOf4 * all;
 }
 
 std::optional<Allotment> allot(const Session &session, const SlabSource &source, const std::string &device, std::string &error) {

@@ -26,10 +26,6 @@ struct Allotment {
 // would take. Nothing and one line in `error` when not even the ring has room.
 std::optional<Allotment> allot(const Session &session, const SlabSource &source, const std::string &device, std::string &error);
 
-// Whether so many slots, by group, hold most of the bytes of the experts whose slots are on `device`: then repacking what is missed
-// costs less than its kernels win (docs/design/disk.md).
-bool has_most_in_slots(const Session &session, const std::string &device, const std::vector<int> &slots);
-
 // Held from allot() until the memory is taken, so that the next one sees what was promised.
 std::mutex &one_allotment_at_a_time();
 

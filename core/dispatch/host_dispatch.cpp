@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
+#include "dispatch/allotment.h"
 #include "dispatch/backend_settings.h"
 #include "dispatch/pool_damage.h"
 #include "stats/stopwatch.h"
@@ -144,7 +146,9 @@ LayerPool *HostDispatch::layer_pool(const StoredTensor &stored) {
 // A context may learn its session from the first expert matmul.
 void HostDispatch::prepare() {
     if (source_) return;
-    source_ = make_slab_source(*context_.session());
+    const Session &session = *context_.session();
+    source_ =
+        make_slab_source(session, session.plan.is_repacked ? std::make_unique<Repacking>(api_, engine_.device, engine_.op_mul_mat_id) : nullptr);
     pools_.resize(context_.session()->plan.groups.size());
     is_off_.assign(pools_.size(), false);
 }
@@ -163,7 +167,7 @@ void HostDispatch::make_pool(std::size_t group, bool is_on_disk) {
 // context at a time, so that the next one sees what was promised.
 bool HostDispatch::allot_slots(std::string &error) {
     const std::lock_guard<std::mutex> lock(one_allotment_at_a_time());
-    const std::optional<Allotment> allotment = allot_in_layout(error);
+    const std::optional<Allotment> allotment = allot(*context_.session(), *source_, "CPU", error);
     if (!allotment) return false;
     slots_ = allotment->slots;
     parts_ = std::make_unique<PartMatmul>(api_, backend_, *source_, allotment->ring_bytes);
@@ -182,21 +186,6 @@ bool HostDispatch::allot_slots(std::string &error) {
         if (is_here(group)) session.set_slots(static_cast<int>(group), slots_[group]);
     }
     return true;
-}
-
-// The layout that slots have is the session's: the first context chooses, since the last bits of what is computed depend on it.
-std::optional<Allotment> HostDispatch::allot_in_layout(std::string &error) {
-    Session &session = *context_.session();
-    if (session.files && session.plan.repack != Repack::off && session.repacks().value_or(true)) {
-        source_ = make_slab_source(session, std::make_unique<Repacking>(api_, engine_.device, engine_.op_mul_mat_id));
-        std::optional<Allotment> allotment = allot(session, *source_, "CPU", error);
-        if (!allotment) return allotment;
-        const bool is_decided = session.repacks().has_value() || session.plan.repack == Repack::on;
-        session.set_repacks(is_decided || has_most_in_slots(session, "CPU", allotment->slots));
-        if (*session.repacks()) return allotment;
-    }
-    source_ = make_slab_source(session);
-    return allot(session, *source_, "CPU", error);
 }
 
 bool HostDispatch::make_all_pools(std::string &error) {

@@ -6,11 +6,9 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "dispatch/allotment.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/layer_pool.h"
 #include "dispatch/node_graph.h"
@@ -39,7 +37,6 @@ class HostDispatch final : public Dispatch {
     void prepare();
     void make_pool(std::size_t group, bool is_on_disk);
     bool allot_slots(std::string &error);
-    std::optional<Allotment> allot_in_layout(std::string &error);
     bool make_all_pools(std::string &error);
     bool make_layer_pool(std::size_t group, std::string &error);
     bool is_here(std::size_t group) const;

@@ -141,10 +141,8 @@ class PlanReader {
     }
 
     bool repack(const Words &words, const std::string &line) {
-        constexpr std::array<const char *, 3> kWays = {"off", "on", "auto"};  // in the order of Repack
-        const auto way = words.size() != 2 ? kWays.end() : std::find(kWays.begin(), kWays.end(), words[1]);
-        if (way == kWays.end()) return fail("repack off|on|auto", quoted(line));
-        plan_.repack = static_cast<Repack>(way - kWays.begin());
+        if (words.size() != 2 || (words[1] != "on" && words[1] != "off")) return fail("repack on or repack off", quoted(line));
+        plan_.is_repacked = words[1] == "on";
         return true;
     }
 

@@ -25,8 +25,7 @@
 //
 // Either all tensors have a file or none has.
 //
-//   repack auto                           repack off|on|auto: slots of the CPU hold experts of files in the layout that llama.cpp repacks weights to,
-//                                         where it does; auto: where most experts have a slot (core/dispatch/allotment.h)
+//   repack on                             on: slots of the CPU hold experts of files in the layout that llama.cpp repacks weights to, where it does
 //
 // Devices other than the CPU come before the groups that may use them. A group's device is CPU, one of these, or auto: the device on
 // which its layer's router lies. `slots` is the most an expert tensor gets there; 0 is none.
@@ -77,9 +76,6 @@ struct PlannedDevice {
     bool is_rail_auto = true;
     std::uint64_t rail = 0;
 };
-
-// Slots of experts of files: as the file has them, or in the layout that the CPU's faster kernels want.
-enum class Repack { off, on, automatic };
 
 enum class Misses { copy, cpu, automatic, frozen };
 
@@ -133,7 +129,7 @@ struct Plan {
     double decay = 0.97;
     bool poison = false;
     bool is_bypassed = false;
-    Repack repack = Repack::off;
+    bool is_repacked = false;
     Misses misses = Misses::copy;
     bool is_settled = false;
     Prefill prefill = Prefill::bypass;

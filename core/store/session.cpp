@@ -260,16 +260,6 @@ void Session::set_slots(int group, int slots) {
     page.set_slots(slots_);
 }
 
-std::optional<bool> Session::repacks() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return repacks_;
-}
-
-void Session::set_repacks(bool repacks) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    repacks_ = repacks;
-}
-
 void Session::set_repacked(const StoredTensor &tensor) {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_repacked_[index_of(*tensor.planned)] = true;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -118,10 +117,7 @@ class Session : public std::enable_shared_from_this<Session> {
     int usable_slots(int group) const;
     bool had_slots(int group) const;  // in some context
     void set_slots(int group, int slots);
-    // Whether slots hold experts of files repacked, of all contexts alike; nothing before the first context has them.
-    std::optional<bool> repacks() const;
-    void set_repacks(bool repacks);
-    // Slots of the tensor do; and the bytes of all experts of such tensors.
+    // Slots of the tensor hold its experts repacked; and the bytes of all experts of such tensors.
     void set_repacked(const StoredTensor &tensor);
     std::uint64_t repacked_bytes() const;
     // The slots in RAM of a group whose pool is on a device; -1: it has none.
@@ -171,8 +167,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<bool> is_read_between_;     // by group
     std::vector<std::string> misfits_;      // by planned tensor: how the one that was offered differs
     std::vector<bool> was_stored_;          // by planned tensor
-    std::optional<bool> repacks_;
-    std::vector<bool> is_repacked_;  // by planned tensor
+    std::vector<bool> is_repacked_;         // by planned tensor
     std::uint64_t reserve_ = 0;
     std::string distrust_;
     std::string failure_;

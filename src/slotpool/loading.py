@@ -110,7 +110,7 @@ def load(
     require_pool: bool = False,
     poison: bool = False,
     bypass: bool = False,
-    repack: bool | str = True,
+    repack: bool = True,
     trace_path: str | os.PathLike[str] | None = None,
     slots_per_layer: PerLayer = None,
     slots_per_role: PerRole = None,
@@ -137,10 +137,9 @@ def load(
     slots in RAM behind them; `rail` stays the device's, and RAM keeps its default one.
     `require_pool` makes it an error when nothing is pooled. `poison` fills free and evicted slots with 0xFF, so that a stale read
     shows (tests). `bypass` lets generated tokens pass the pool by: slots are allocated by ubatches of two tokens, and used by no others
-    (benches). `repack=False` keeps all weights in the file's layout; otherwise the engine repacks those that are not pooled for its
-    faster kernels, and slots over a disk hold experts in that layout too where most experts have a slot, or `always`
-    (docs/design/disk.md): outputs are then those of plain llama.cpp as it is, else those of one that repacks no expert.
-    `trace_path` is a file that must not exist: the routing of every pooled event goes there (`slotpool.trace`).
+    (benches). `repack=False` keeps all weights in the file's layout; otherwise the engine repacks what is not pooled for its faster
+    kernels, and slots over a disk hold experts as it would have repacked them. `trace_path` is a file that must not exist: the routing
+    of every pooled event goes there (`slotpool.trace`).
     With `profile` (a file of `save_profile`, a trace, an imatrix, or a `Profile`) slots begin with what it says is hot; `pin`, a share of
     the slots (`25%`) or a number of them, keeps its hottest experts from ever being evicted. `save_profile` is where the profile of this
     session goes when the model is closed; `slotpool.save_profile(llm, path)` writes it at any time.
@@ -162,7 +161,7 @@ def load(
         choice = planning.choose(
             facts, asked, _devices(device, slots, ram_budget), lambda: _wanted(llama_options), llama_options.get("n_threads")
         )
-    chosen = replace(choice.made, poison=poison, is_bypassed=bypass, repack=plan.repack_of(choice.made, repack))
+    chosen = replace(plan.repacked(choice.made, repack), poison=poison, is_bypassed=bypass)
     made = _warm(chosen, facts, profile, pin)
     if save_profile is not None:
         profiles.check_target(save_profile, fingerprint(facts))
@@ -176,9 +175,9 @@ def load(
     if made.devices or choice.host_layers is not None:
         llama_options = {"n_gpu_layers": -1} | llama_options
     if trace_path is None:
-        llm = _construct(path, facts, made, bool(repack), llama_options, choice.host_layers)
+        llm = _construct(path, facts, made, repack, llama_options, choice.host_layers)
     else:
-        llm = _traced(path, facts, made, bool(repack), llama_options, trace_path)
+        llm = _traced(path, facts, made, repack, llama_options, trace_path)
     llm.slotpool_model = facts
     if require_pool and not read_stats(llm)["pooled_tensors"]:
         llm.close()

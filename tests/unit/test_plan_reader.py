@@ -111,7 +111,7 @@ def plans(draw: Any) -> plan.Plan:
         decay=draw(st.floats(0, 1, exclude_min=True)),
         poison=draw(st.booleans()),
         is_bypassed=draw(st.booleans()),
-        repack=draw(st.sampled_from(plan.REPACK)),
+        is_repacked=draw(st.booleans()),
         files=files,
         memory=plan.PlannedMemory(draw(SIZES), draw(SIZES), draw(st.integers(0, 2**62))) if files else None,
         devices=devices,

@@ -110,7 +110,7 @@ def _for_program(made: Plan, facts: Model, arguments: Sequence[str]) -> Plan:
     if made.devices and split:
         reason = f"off: --split-mode {split.pop()} leaves no expert whole on one device"
         return plan.all_off(facts, made.policy, reason, made.warnings)
-    return replace(made, contexts="first", repack=plan.repack_of(made, repacks(arguments, os.environ)))
+    return replace(plan.repacked(made, repacks(arguments, os.environ)), contexts="first")
 
 
 def _reservation(made: Plan, arguments: Sequence[str], say_more: Say) -> dict[str, str]:

@@ -6,7 +6,7 @@ that the core reads (its format is stated in `core/plan/plan.h`), `read_plan` re
 
 from slotpool.plan.asked import PerLayer, PerRole
 from slotpool.plan.bind import bind
-from slotpool.plan.disk import repack_of
+from slotpool.plan.disk import repacked
 from slotpool.plan.explain import explained, tensor_states
 from slotpool.plan.facts import (
     DECAY,
@@ -16,7 +16,6 @@ from slotpool.plan.facts import (
     PASSES,
     POLICIES,
     PREFILL,
-    REPACK,
     WHOLE,
     Group,
     Off,
@@ -43,7 +42,6 @@ __all__ = [
     "PASSES",
     "POLICIES",
     "PREFILL",
-    "REPACK",
     "WHOLE",
     "Group",
     "Off",
@@ -63,7 +61,7 @@ __all__ = [
     "from_text",
     "make",
     "read_plan",
-    "repack_of",
+    "repacked",
     "staging_bytes",
     "tensor_states",
     "to_text",

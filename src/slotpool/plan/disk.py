@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from slotpool import budget
-from slotpool.errors import REFUSED, SlotpoolError, printable, unknown
+from slotpool.errors import REFUSED, SlotpoolError, printable
 from slotpool.model import GgufFile, Model
 from slotpool.plan.facts import Group, Plan, PlannedFile, PlannedMemory, RamBudget, Slots
 from slotpool.plan.slots import all_off, check_slots, few_slots, groups_of, wanted_slots
@@ -59,18 +60,9 @@ def behind_devices(model: Model, ram_budget: RamBudget, available: int | None) -
     return PlannedMemory(bytes_asked), _cut(bytes_asked, None, available)
 
 
-def repack_of(made: Plan, repack: bool | str) -> str:
-    """How slots of `made` may hold experts, one of REPACK; only the CPU has layouts of its own, and only files are read into them.
-
-    A plan that says so already keeps what it says while repacking is allowed. Raises SlotpoolError for a word other than `always`.
-    """
-    if isinstance(repack, str) and repack != "always":
-        raise unknown("way to repack", repack, ("always",), where="slotpool.load, repack")
-    if not repack or made.devices or not made.reads_files:
-        return "off"
-    if repack == "always":
-        return "on"
-    return "auto" if made.repack == "off" else made.repack
+def repacked(made: Plan, may_repack: bool) -> Plan:
+    """`made` with slots that hold experts as llama.cpp repacks weights, where it may: experts of files, slots of the CPU."""
+    return replace(made, is_repacked=may_repack and made.reads_files and not made.devices)
 
 
 def planned_files(model: Model) -> tuple[PlannedFile, ...]:

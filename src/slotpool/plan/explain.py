@@ -25,7 +25,7 @@ def explained(found: PlanFile) -> dict[str, Any]:
         "contexts": made.contexts,
         "poison": made.poison,
         "bypass": made.is_bypassed,
-        "repack": made.repack,
+        "repack": made.is_repacked,
         "report": found.report,
         "heat_report": made.has_heat_report,
         "pin": asdict(made.pin) if made.pin else None,

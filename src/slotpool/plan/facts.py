@@ -28,10 +28,6 @@ PREFILL = ("bypass", "stream", "auto")
 """Ubatches that do not fit the slots of a device, with experts in host memory: left to llama.cpp, passed through the device beside the
 pool, or passed where that is the cheaper of the two."""
 
-REPACK = ("off", "on", "auto")
-"""Slots of the CPU with experts of files: as the file has them, in the layout that llama.cpp repacks weights to (where it does), or that
-while most experts have a slot."""
-
 WHOLE, EXPLICIT, DYNAMIC = "whole", "explicit", "dynamic"
 """Whose slots come first when not all fit: tensors that are wholly in slots, then numbers that a user gave, then the others."""
 
@@ -119,7 +115,7 @@ class Plan:
     `has_heat_report`: the report says how often each expert was asked for.
     `contexts` is `all`, or `first`: only the first context of the model that computes has pools, and the next one when that is gone.
     With `is_bypassed` generated tokens take the stock path beside slots that ubatches of two tokens allocate: what a pool costs unused.
-    `repack` is one of REPACK.
+    With `is_repacked` slots of the CPU hold experts of `files` in the layout that llama.cpp repacks weights to, where it does.
     With `files` experts stay on disk, and the slots of a group are the most it may have: the core allocates what fits into `memory`.
     """
 
@@ -129,7 +125,7 @@ class Plan:
     decay: float = DECAY
     poison: bool = False
     is_bypassed: bool = False
-    repack: str = "off"
+    is_repacked: bool = False
     warnings: tuple[str, ...] = ()
     files: tuple[PlannedFile, ...] = ()
     memory: PlannedMemory | None = None

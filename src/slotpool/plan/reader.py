@@ -18,7 +18,6 @@ from slotpool.plan.facts import (
     EXPLICIT,
     MISSES,
     PREFILL,
-    REPACK,
     WHOLE,
     Group,
     Off,
@@ -144,9 +143,7 @@ class _Reader:
             self.plan = replace(self.plan, decay=decay)
 
     def repack(self, one: _Statement) -> None:
-        if len(one.words) != 2 or one.words[1] not in REPACK:
-            raise self.fail("repack off|on|auto", _quoted(one.line))
-        self.plan = replace(self.plan, repack=one.words[1])
+        self.plan = replace(self.plan, is_repacked=self.one_of(one, "repack", ("on", "off")) == "on")
 
     def bypass(self, one: _Statement) -> None:
         self.plan = replace(self.plan, is_bypassed=self.one_of(one, "bypass", ("on", "off")) == "on")

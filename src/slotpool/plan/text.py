@@ -19,8 +19,8 @@ def to_text(plan: Plan, *, report: str = "") -> str:
     lines.append(f"poison {'on' if plan.poison else 'off'}")
     if plan.is_bypassed:
         lines.append("bypass on")
-    if plan.repack != "off":
-        lines.append(f"repack {plan.repack}")
+    if plan.is_repacked:
+        lines.append("repack on")
     if (plan.misses, plan.is_settled) != ("copy", False):
         lines.append(f"misses {plan.misses} {'settled' if plan.is_settled else 'background'}")
     if plan.prefill != "bypass":
