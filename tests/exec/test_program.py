@@ -170,3 +170,29 @@ def test_a_dense_model_has_nothing_to_pool(slotpool_exec: Exec, model_file: Call
 def test_command_needs_no_dashes_before_the_program(run: Exec, model_path: Path) -> None:
     made = [part for part in command(("--slots", 0), ["echo", "-m", model_path]) if part != "--"]
     assert run(made).stdout == f"-m {model_path}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "variables", "expected"),
+    [
+        (("--ram-budget", "auto"), (), {}, "repack on"),
+        (("--ram-budget", "auto"), ("--no-repack",), {}, ""),
+        (("--ram-budget", "auto"), ("--repack", "0"), {}, ""),
+        (("--ram-budget", "auto"), (), {"LLAMA_ARG_REPACK": "off"}, ""),
+        ((), (), {}, ""),  # experts are in host memory, where nobody repacks them
+    ],
+)
+def test_slots_over_a_disk_are_repacked_where_the_program_lets_weights_be(
+    slotpool_exec: Exec,
+    script: Script,
+    model_path: Path,
+    options: tuple[str, ...],
+    arguments: tuple[str, ...],
+    variables: dict[str, str],
+    expected: str,
+) -> None:
+    code = "import os; print([line for line in open(os.environ['SLOTPOOL_PLAN']) if line.startswith('repack')])"
+    program = [*script(code), "-m", model_path, *arguments]
+    done = slotpool_exec(("--slots", 12, *options), program, env=environment(**variables))
+    assert done.returncode == 0
+    assert done.stdout == f"{[expected + chr(10)] if expected else []}\n"
