@@ -43,7 +43,7 @@ def figures(samples: Sequence[dict[str, Any]], caps: Sequence[int], file_bytes: 
         pools = [one for one in samples if one["cap"] == cap and one["arm"] == "pool" and not one["failed"]]
         bounds = [_bounds(one, tables[0], file_bytes) for one in pools] if cap else []
         plain_tps = _best(table, "steady_tps", [name for name in table if name not in _POOLS])
-        found[str(cap)] = {"arms": table, "plain_tps": plain_tps, "bounds": bounds}
+        found[str(cap)] = {"arms": table, "plain_tps": plain_tps if plain_tps < float("inf") else None, "bounds": bounds}
         found[str(cap)] |= {"over_plain": _over_plain(table), "over_plain_in_layout": _over_plain(table, _IN_LAYOUT)}
     return found
 
@@ -161,7 +161,7 @@ def _shares(found: dict[str, Any]) -> list[str]:
     if bounds:
         tps, plain = median(one["tps"] for one in bounds), found["plain_tps"]
         n_disk = sum(one["by"] == "disk" for one in bounds)
-        over = f", {tps / plain:.1f}x of plain" if plain < float("inf") else ""
+        over = f", {tps / plain:.1f}x of plain" if plain else ""
         texts.append(f"  its bound: {tps:.2f} tokens/s{over}; the disk's in {n_disk} of {len(bounds)} rounds")
     return texts
 

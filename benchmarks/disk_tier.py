@@ -48,7 +48,7 @@ SPEC = syn.Spec(
 )
 TIMEOUT = 900.0
 """Seconds after which a run is given up."""
-PLAIN_TIMEOUT = 300.0
+PLAIN_TIMEOUT = 420.0
 """The same of plain llama.cpp under a cap, which may read the file again and again before its first token."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -61,6 +62,15 @@ def test_the_pool_is_compared_with_the_plain_arm_that_is_best() -> None:
     assert found["over_plain"]["steady_tps"] == pytest.approx(16.0)
     assert found["arms"]["plain, load mode none"] == {"failed": ["killed: signal 9"]}
     assert "killed: signal 9" in disk_figures.line({"file_bytes": FILE, "samples": RUNS, "figures": {"2": found}, "unequal_logits": []})
+
+
+def test_a_cap_that_no_plain_arm_survives_has_nothing_to_compare_with() -> None:
+    found = disk_figures.figures([*RUNS[:4], RUNS[5]], [2], FILE)
+    assert (found["2"]["plain_tps"], found["2"]["over_plain"]) == (None, {})
+    json.dumps(found, allow_nan=False)  # what a record is made of
+    assert (
+        "x of plain" not in disk_figures.line({"file_bytes": FILE, "samples": RUNS, "figures": found, "unequal_logits": []}).split("1/2")[1]
+    )
 
 
 def test_other_logits_void_a_comparison() -> None:
