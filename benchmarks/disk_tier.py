@@ -54,7 +54,8 @@ PLAIN_TIMEOUT = 420.0
 
 @dataclass(frozen=True)
 class Setup:
-    """What is run: counts of tokens, and of rounds by kind of arm. A cap is the file's size over one of `caps`, plus `extra_bytes`.
+    """What is run: counts of tokens, and of rounds by kind of arm. A cap is the file's size over one of `caps`, plus `extra_bytes`; under
+    one, arms that `without` names are left out.
 
     Plain arms under a cap generate `n_least` tokens, and more while `plain_seconds` last. Every arm runs once; a further run that
     would not end within `minutes` is left out.
@@ -74,6 +75,7 @@ class Setup:
     plain_seconds: float = 120.0
     minutes: float = 34.0
     threads: int = field(default_factory=engine.n_cores)
+    without: Sequence[str] = ()
 
 
 QUICK = Setup(
@@ -107,7 +109,7 @@ def arms(setup: Setup, cap: int) -> list[Arm]:
         found.append(Arm("pool, not repacked", cap, {"slots": "auto", "ram_budget": "auto", "repack": False, **common}))
         found.append(Arm("plain, load mode none", cap, plain, LLAMA_LOAD_MODE_NONE))
         found.append(Arm("plain, load mode direct", cap, plain, LLAMA_LOAD_MODE_DIRECT_IO))
-    return found
+    return [arm for arm in found if not cap or arm.name not in setup.without]
 
 
 def run(setup: Setup | None = None) -> dict[str, Any]:
@@ -210,6 +212,7 @@ def main() -> None:
     parser.add_argument("--plain-rounds", type=int, help="rounds of plain llama.cpp under a cap")
     parser.add_argument("--resident-rounds", type=int, help="rounds with no cap")
     parser.add_argument("--caps", type=int, nargs="+", help="memory as parts of the file: 2 is a half")
+    parser.add_argument("--without", nargs="+", help="arms to leave out under a cap, by name: those that it is known to kill")
     parser.add_argument("--minutes", type=float, help="time for all of it")
     parser.add_argument("--threads", type=int)
     given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
