@@ -111,9 +111,9 @@ def test_signed_results_change_the_logits(oracle: Oracle, model_file: ModelFile)
         got = signed.logits(path, setup, STEPS)
     want = oracle.logits(path, Setup(), STEPS)
     assert all((a != b).any() for a, b in zip(got, want, strict=True))
-    # a last bit may turn a router's choice, so a few rows differ a lot
-    close = [np.isclose(a.view(np.float32), b.view(np.float32), rtol=1e-3, atol=1e-3).mean() for a, b in zip(got, want, strict=True)]
-    assert min(close) > 0.5
+    # a last bit may turn a router's choice, so a few rows differ a lot; a batch may be one such row
+    mine, theirs = (np.concatenate(bits).view(np.float32) for bits in (got, want))
+    assert np.isclose(mine, theirs, rtol=1e-3, atol=1e-3).mean() > 0.5
 
 
 @pytest.mark.parametrize("knobs", [{"total_bytes": 1e6}, {"fail_above_bytes": 1e5}, {"fail_after_bytes": 0}])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def test_no_benchmark_is_forgotten() -> None:
 
 def test_what_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     codes = iter([0, -11, one.SKIPPED])
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, next(codes)))
+    monkeypatch.setattr(runner, "run_child", lambda _: next(codes))
     states = runner.run_all(THREE)
     assert states == {"a": "done", "b": "failed", "c": "skipped"}
     assert runner.summary(states) == "1 of 3 benchmarks done; skipped: c; failed: b"
