@@ -120,8 +120,8 @@ std::string disk(const Session &session) {
     }
     const std::string why = session.files->why_buffered();
     return " (" + std::to_string(least) + (least == most ? "" : " to " + std::to_string(most)) + " of " +
-           std::to_string(session.plan.groups[0].n_expert) + " experts, the others on disk" + (session.repacked_bytes() > 0 ? ", repacked" : "") +
-           (why.empty() ? "" : ", not read directly (" + why + ")") + ")";
+           std::to_string(session.plan.groups[0].n_expert) + " experts" + (session.repacked_bytes() > 0 ? ", repacked" : "") +
+           ", the others on disk" + (why.empty() ? "" : ", not read directly (" + why + ")") + ")";
 }
 
 std::string used(const Session &session) {

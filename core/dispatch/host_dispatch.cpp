@@ -149,7 +149,7 @@ void HostDispatch::prepare() {
     const Session &session = *context_.session();
     source_ =
         make_slab_source(session, session.plan.is_repacked ? std::make_unique<Repacking>(api_, engine_.device, engine_.op_mul_mat_id) : nullptr);
-    pools_.resize(context_.session()->plan.groups.size());
+    pools_.resize(session.plan.groups.size());
     is_off_.assign(pools_.size(), false);
 }
 

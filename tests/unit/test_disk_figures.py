@@ -77,6 +77,6 @@ def test_other_logits_void_a_comparison() -> None:
     assert disk_figures.unequal_logits(RUNS) == []
     other = [*RUNS, run("plain", 2, 0.5, 2.0, hash_="b")]
     assert len(disk_figures.unequal_logits(other)) == 3
-    repacked = [run(arm, 2, 0.5, 2.0, hash_="b") for arm in ("plain, repacked", "plain, repacked")]
+    repacked = [run(arm, 2, 0.5, 2.0, hash_="b") | {"repacked_bytes": 1} for arm in ("plain, repacked", "pool")]
     assert disk_figures.unequal_logits([*RUNS[:2], *repacked]) == []
     assert len(disk_figures.unequal_logits([*RUNS, *repacked])) == 3

@@ -39,7 +39,7 @@ SLOTS_HELP = (
 @click.option(
     "--repack/--no-repack",
     default=True,
-    help="Let the engine repack weights, and slots over a disk that hold most experts, in every arm.  [default: repack]",
+    help="Let the engine repack weights, and slots over a disk hold experts so, in every arm.  [default: repack]",
 )
 @click.option("--repeat", "repeats", is_flag=True, help="Let rounds read the same text again where it is too short for all.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write the tables and plots as one page.")

@@ -41,9 +41,10 @@ def _disk(stats: Stats) -> str:
         return ""
     slots = [layer["slots"] for layer in stats["layers"]]
     least, most = min(slots), max(slots)
-    how = ", repacked" if stats["repacked_bytes"] else ""
-    how += f", not read directly ({stats['why_buffered']})" if stats["why_buffered"] else ""
-    return f" ({least if least == most else f'{least} to {most}'} of {stats['layers'][0]['n_expert']} experts, the others on disk{how})"
+    repacked = ", repacked" if stats["repacked_bytes"] else ""
+    buffered = f", not read directly ({stats['why_buffered']})" if stats["why_buffered"] else ""
+    held = f"{least if least == most else f'{least} to {most}'} of {stats['layers'][0]['n_expert']} experts{repacked}"
+    return f" ({held}, the others on disk{buffered})"
 
 
 def _profile(stats: Stats) -> str:

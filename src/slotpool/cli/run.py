@@ -58,7 +58,7 @@ class Request:
 @click.option(
     "--repack/--no-repack",
     default=True,
-    help="Let the engine repack weights for its faster kernels, and slots over a disk that hold most experts.  [default: repack]",
+    help="Let the engine repack weights for its faster kernels, and slots over a disk hold experts so.  [default: repack]",
 )
 @click.option("--trace", type=click.Path(path_type=Path), help="A new file for the routing of every pooled event.")
 @save_profile_option
