@@ -32,7 +32,7 @@ ALL = (
         240,
         "prompts of an unmodified program; needs llama.cpp's programs (make programs), and valgrind for one figure",
     ),
-    Entry("disk_resident", 240, "experts on disk, all in slots"),
+    Entry("disk_resident", 420, "experts on disk, all in slots"),
     Entry("predicted_speed", 420, "what the plan predicts, in declared time"),
     Entry("prompt_stream", 300, "prompts through a device's pool, in declared time; needs the recorded routing"),
     Entry("soak", 930, "a long session with the bundled model"),
