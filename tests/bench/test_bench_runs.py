@@ -103,6 +103,13 @@ def test_nothing_is_repacked_where_that_was_asked_for(document: dict[str, Any]) 
     assert [arm["repacked_bytes"] for arm in document["arms"]] == [0, 0, 0, 0]
 
 
+def test_the_page_cache_had_the_model_that_was_just_written(document: dict[str, Any]) -> None:
+    shares = [arm["cached_share"] for arm in document["arms"]]
+    if None in shares:
+        pytest.skip("this system does not say what is in its page cache")
+    assert all(share["low"] > 0.9 for share in shares)  # of a file with gaps, pages that nobody read yet are not there
+
+
 # ---- lies ----
 
 

@@ -199,6 +199,7 @@ def answer(kind: str = PLAIN, **changes: Any) -> dict[str, Any]:
         "free_bytes": {"RAM": 5},
         "resident_bytes": 3,
         "load_ms": 1.0,
+        "cached_share": 1.0,
         "ttft_ms": 10.0,
         "prompt_tps": 100.0,
         "generation_tps": 20.0,

@@ -21,6 +21,7 @@ ROOMS = [
     "texts",
     "native",
     "machine",
+    "page_cache",
     "speeds",
     "model",
     "trace",
@@ -55,8 +56,9 @@ ROOMS = [
 NEED_NO_ENGINE = set(ROOMS[: ROOMS.index("engine")])
 ENGINE_ROOMS = {"engine", "generation", "loading", "reserve", "recording", "soak", "bench", "cli"}
 """`generation` drives any llama_cpp.Llama, pooled or not, so it knows the engine and nothing of pools."""
-CTYPES_ROOMS = {"native", "engine", "reserve", "recording"}
-"""`native` is the only door to the core; `engine` and `reserve` use the engine's own handle, `recording` the nodes of a callback."""
+CTYPES_ROOMS = {"native", "engine", "reserve", "recording", "page_cache"}
+"""`native` is the only door to the core; `engine` and `reserve` use the engine's own handle, `recording` the nodes of a callback;
+`page_cache` asks the system in processes that must not have the core."""
 
 CORE_ROOMS = [
     *("os", "abi", "stats", "trace", "plan", "policy", "pool", "store", "repack", "transfer"),

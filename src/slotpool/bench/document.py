@@ -41,6 +41,7 @@ def _arm(arm: Arm, answers: Answers, field: Sequence[tuple[Arm, Answers]]) -> di
     last = answers[-1]
     measured = [one["generation"] for one in answers]
     n_tokens = len(last["best_tokens"])
+    cached = [one["cached_share"] for one in answers]
     return {
         "name": arm.name,
         "kind": arm.kind,
@@ -52,6 +53,7 @@ def _arm(arm: Arm, answers: Answers, field: Sequence[tuple[Arm, Answers]]) -> di
         "free_bytes": {name: spread([one["free_bytes"][name] for one in answers]) for name in last["free_bytes"]},
         "resident_bytes": spread([one["resident_bytes"] for one in answers]),
         "load_ms": spread([one["load_ms"] for one in answers]),
+        "cached_share": spread(cached) if None not in cached else None,
         "repacked_bytes": repacked_bytes(last),
         "buffers": dict(last["buffers"]),
         "engine": dict(last["engine"]),

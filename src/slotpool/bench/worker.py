@@ -20,10 +20,11 @@ from typing import Any
 import llama_cpp
 import psutil
 
-from slotpool import engine, loading, plan
+from slotpool import engine, loading, model, plan
 from slotpool.bench.arms import BYPASS, PLAIN
 from slotpool.bench.text import Window
 from slotpool.errors import REFUSED, SlotpoolError
+from slotpool.page_cache import cached_share
 
 _BATCH = 512
 _COUNTED = ("lookups", "hits", "misses", "bytes_copied", "bytes_saved")
@@ -52,6 +53,7 @@ def tokens_of(job: Mapping[str, Any]) -> dict[str, Any]:
 def measured(job: Mapping[str, Any]) -> dict[str, Any]:
     """One round of one arm."""
     window = Window(**{name: tuple(ids) for name, ids in job["window"].items()})
+    cached = cached_share(file.path for file in model.read(job["model"]).files)
     started = time.perf_counter()
     llm, buffers = _loaded(job)
     load_ms = 1000 * (time.perf_counter() - started)
@@ -60,7 +62,7 @@ def measured(job: Mapping[str, Any]) -> dict[str, Any]:
         steps.read([*window.prompt[:2]])  # two tokens: the ubatch that allocates the slots
         steps.rewind(0)
     found = _cold(steps, llm, job["begin"], window) if not window.first else _warm(steps, llm, job["begin"], window)
-    return {**found, **_facts(job, llm, buffers, window), "load_ms": load_ms, "logits": steps.digest()}
+    return {**found, **_facts(job, llm, buffers, window), "cached_share": cached, "load_ms": load_ms, "logits": steps.digest()}
 
 
 def _loaded(job: Mapping[str, Any]) -> tuple[loading.PooledLlama, dict[str, int]]:

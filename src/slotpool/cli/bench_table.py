@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slotpool.cli.output import print_line, print_table
@@ -78,8 +78,9 @@ def ratio_rows(document: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]
 
 
 def notes(document: Mapping[str, Any]) -> list[str]:
-    """Repacking, agreement of tokens, and how often verdicts err."""
+    """Repacking, the page cache, agreement of tokens, and how often verdicts err."""
     lines = [f"{arm['name']}{_at(arm)}: {_repacked(arm)}" for arm in document["arms"] if arm["kind"] == "plain"]
+    lines += _cached(document["arms"])
     lines += [f"{arm['name']}{_at(arm)}: {_agrees(arm['agreement'])}" for arm in document["arms"] if arm["agreement"]]
     n, rate = len(document["ratios"]), document["error_rate"]
     lines.append(
@@ -95,6 +96,29 @@ def _at(arm: Mapping[str, Any]) -> str:
 def _repacked(arm: Mapping[str, Any]) -> str:
     found = arm["repacked_bytes"]
     return f"llama.cpp repacked {format_bytes(found)} of its weights" if found else "nothing repacked, all weights as the file has them"
+
+
+def _cached(arms: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What of the model was in the page cache before the runs: a line where it was the same for all, else one for each arm."""
+    shares = [arm["cached_share"] for arm in arms]
+    if None in shares:
+        return ["how much of the model was in the page cache before a run, this system does not say"]
+    said = [_share(share) for share in shares]
+    if len(set(said)) == 1:
+        return [f"{said[0]} of the model was in the page cache before every run"]
+    return [
+        f"{arm['name']}{_at(arm)}: {one} of the model was in the page cache before its runs" for arm, one in zip(arms, said, strict=True)
+    ]
+
+
+def _share(found: Mapping[str, Any]) -> str:
+    low, high = (_percent(found[which]) for which in ("low", "high"))
+    return low if low == high else f"{low} to {high}"
+
+
+def _percent(share: float) -> str:
+    """All and nothing are said of all and nothing alone."""
+    return f"{share if share in (0.0, 1.0) else min(max(share, 0.01), 0.99):.0%}"
 
 
 def _agrees(found: Mapping[str, Any]) -> str:
