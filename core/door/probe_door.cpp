@@ -24,6 +24,10 @@ namespace {
 
 std::string text_of(const char *field, std::size_t size) { return {field, ::strnlen(field, size)}; }
 
+probe::Weights weights_of(const slotpool_probe_spec &spec) {
+    return {spec.type, text_of(spec.type_name, sizeof(spec.type_name)), spec.ne0, spec.ne1, spec.n_matrices, spec.n_used, spec.repacked != 0};
+}
+
 std::unique_ptr<probe::Work> made(const abi::Api &api, const slotpool_probe_spec &spec, std::string &error) {
     const int n_threads = spec.n_threads < 1 ? 1 : spec.n_threads;
     if (spec.kind == SLOTPOOL_PROBE_READ) return probe::read_memory(spec.bytes, n_threads, error);
@@ -33,10 +37,9 @@ std::unique_ptr<probe::Work> made(const abi::Api &api, const slotpool_probe_spec
         error = "Expected a device of ggml's, found none named " + name;
         return nullptr;
     }
-    const probe::Weights weights{spec.type, text_of(spec.type_name, sizeof(spec.type_name)), spec.ne0, spec.ne1, spec.n_matrices};
     switch (spec.kind) {
         case SLOTPOOL_PROBE_MULTIPLY:
-            return probe::multiply(api, device, weights, spec.n_used, n_threads, error);
+            return probe::multiply(api, device, weights_of(spec), n_threads, error);
         case SLOTPOOL_PROBE_NODES:
             return probe::start_nodes(api, device, n_threads, error);
         case SLOTPOOL_PROBE_COPY:
@@ -77,6 +80,11 @@ slotpool_probe_work *slotpool_probe_file_new(const char *path, uint64_t begin, u
 }
 
 void slotpool_probe_work_free(slotpool_probe_work *work) { delete work; }
+
+int slotpool_probe_repacks(const slotpool_probe *probe, const slotpool_probe_spec *spec) {
+    abi::Device *device = probe->api.dev_by_name(text_of(spec->device, sizeof(spec->device)).c_str());
+    return device != nullptr && probe::does_repack(probe->api, device, weights_of(*spec)) ? 1 : 0;
+}
 
 int slotpool_probe_repeat(slotpool_probe_work *work, uint64_t least_ns, uint64_t *amount, uint64_t *ns) {
     const probe::Sample sample = probe::repeat(*work->work, least_ns);

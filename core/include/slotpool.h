@@ -13,7 +13,7 @@ extern "C" {
 #define SLOTPOOL_API __attribute__((visibility("default")))
 
 // Interface number: slotpool.native refuses a core with another one.
-#define SLOTPOOL_INTERFACE 13
+#define SLOTPOOL_INTERFACE 14
 
 SLOTPOOL_API int slotpool_interface(void);
 SLOTPOOL_API void slotpool_last_error(char *text, size_t size);
@@ -246,7 +246,7 @@ typedef struct {
     int32_t kind, n_threads;
     int32_t type, n_matrices, n_used;  // multiply: matrices [ne0, ne1] of a type; experts per node, or 0 for plain weights
     int32_t to_host, pinned;           // copy
-    int32_t unused;
+    int32_t repacked;                  // multiply: as llama.cpp would repack them, refused where it would not
     int64_t ne0, ne1;
     uint64_t bytes;       // read: of memory; copy: of host memory
     uint64_t slab_bytes;  // copy: at a time
@@ -261,6 +261,8 @@ SLOTPOOL_API slotpool_probe_work *slotpool_probe_work_new(const slotpool_probe *
 // The same for reads of a file, at random places of [begin, end); `why_buffered` gets why they are not direct, empty when they are.
 SLOTPOOL_API slotpool_probe_work *slotpool_probe_file_new(const char *path, uint64_t begin, uint64_t end, uint64_t slab_bytes, int depth,
                                                           char *why_buffered, char *text, size_t size);
+// Whether llama.cpp would repack the weights of a multiply for that device.
+SLOTPOOL_API int slotpool_probe_repacks(const slotpool_probe *probe, const slotpool_probe_spec *spec);
 SLOTPOOL_API void slotpool_probe_work_free(slotpool_probe_work *work);
 // Repeats it for at least so long: bytes (of nodes: their number) and the time that they took. 0 where it failed.
 SLOTPOOL_API int slotpool_probe_repeat(slotpool_probe_work *work, uint64_t least_ns, uint64_t *amount, uint64_t *ns);

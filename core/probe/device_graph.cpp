@@ -43,7 +43,7 @@ bool DeviceGraph::supports_all(std::string &error) const {
     return true;
 }
 
-bool DeviceGraph::place(std::uint8_t fill, std::string &error) {
+bool DeviceGraph::place(std::uint8_t fill, std::string &error, abi::BufferType *of_weights) {
     if (context_ == nullptr || backend_ == nullptr) {
         error = std::string("Expected a backend of ") + api_.dev_name(device_) + ", found none";
         return false;
@@ -52,7 +52,7 @@ bool DeviceGraph::place(std::uint8_t fill, std::string &error) {
     abi::BufferType *type = api_.dev_buffer_type(device_);
     Tensors others = inputs_;
     others.insert(others.end(), nodes_.begin(), nodes_.end());
-    if (place_in(type, weights_, fill) && place_in(type, others, 0) && cut_into_graphs()) return true;
+    if (place_in(of_weights == nullptr ? type : of_weights, weights_, fill) && place_in(type, others, 0) && cut_into_graphs()) return true;
     error = std::string(api_.dev_name(device_)) + " has no memory for it";
     return false;
 }

@@ -21,9 +21,10 @@ class DeviceGraph {
     abi::Tensor *weight(int type, std::int64_t ne0, std::int64_t ne1, std::int64_t ne2) { return made(weights_, type, ne0, ne1, ne2); }
     abi::Tensor *input(int type, std::int64_t ne0) { return made(inputs_, type, ne0, 1, 1); }
     void add(abi::Tensor *node) { nodes_.push_back(node); }
-    // Puts everything into memory; every byte of a weight is `fill`, of the rest 0. False and why in `error` where the device has no room,
-    // or cannot compute a node.
-    bool place(std::uint8_t fill, std::string &error);
+    const abi::Tensor *first_node() const { return nodes_.empty() ? nullptr : nodes_.front(); }
+    // Puts everything into memory; every byte of a weight is `fill`, of the rest 0. Weights lie in memory of a type of their own where one is
+    // given. False and why in `error` where the device has no room, or cannot compute a node.
+    bool place(std::uint8_t fill, std::string &error, abi::BufferType *of_weights = nullptr);
     // Computes the next graph, after the last the first again. The number of its nodes, 0 where it failed.
     std::size_t compute(int n_threads);
 

@@ -24,12 +24,15 @@ struct Sample {
 // Repeats the work for at least so long.
 Sample repeat(Work &work, std::uint64_t least_ns);
 
-// Weights of a matmul: n_matrices of [ne0, ne1] of a type, by ggml's number and name (both must agree).
+// Weights of a matmul: n_matrices of [ne0, ne1] of a type, by ggml's number and name (both must agree). n_used of them are used by a node, as
+// experts; 0: they are plain weights. Repacked as llama.cpp would repack them, or as a file has them.
 struct Weights {
     int type = 0;
     std::string type_name;
     std::int64_t ne0 = 0, ne1 = 0;
     int n_matrices = 0;
+    int n_used = 0;
+    bool is_repacked = false;
 };
 
 // Every one of these gives nullptr and why in `error` when it cannot be had.
@@ -37,8 +40,10 @@ struct Weights {
 // Threads that read memory from end to end, a share each.
 std::unique_ptr<Work> read_memory(std::uint64_t bytes, int n_threads, std::string &error);
 // One-token expert matmuls on any device, n_used experts a node, through all experts: slabs come from memory when there are enough of them.
-// With n_used 0 they are plain weights, a node each.
-std::unique_ptr<Work> multiply(const abi::Api &api, abi::Device *device, const Weights &weights, int n_used, int n_threads, std::string &error);
+// Plain weights are a node each.
+std::unique_ptr<Work> multiply(const abi::Api &api, abi::Device *device, const Weights &weights, int n_threads, std::string &error);
+// Whether llama.cpp would repack such weights for the device, which is the CPU.
+bool does_repack(const abi::Api &api, abi::Device *device, const Weights &weights);
 // Nodes that compute next to nothing: what a node costs.
 std::unique_ptr<Work> start_nodes(const abi::Api &api, abi::Device *device, int n_threads, std::string &error);
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +10,7 @@
 
 #include "abi/ggml_api.h"
 #include "repack/interleave.h"
+#include "repack/weight_types.h"
 #include "store/reader.h"
 #include "store/session.h"
 
@@ -54,16 +54,13 @@ class Repacking {
 
    private:
     using Learned = std::pair<int, void *>;  // type and traits
-    abi::BufferType *choice(const StoredTensor &stored) const;
     std::unique_ptr<RepackedLayout> make(const StoredTensor &stored);
     std::shared_ptr<const Interleave> interleave(int type, void *traits);
-    abi::Tensor probe_tensor(int type, std::int64_t n_in, std::int64_t n_out) const;
 
     const abi::Api &api_;
-    abi::Device *device_;
     int op_mul_mat_id_;
-    std::vector<std::pair<abi::BufferType *, abi::Buffer *>> types_;  // the device's own, in its order, each with an empty buffer to ask with
-    abi::Buffer *buffer_ = nullptr;                                   // of CPU_REPACK: what a weight says that it lies in
+    WeightTypes types_;
+    abi::Buffer *buffer_ = nullptr;                                               // of CPU_REPACK: what a weight says that it lies in
     std::unordered_map<std::uint64_t, std::unique_ptr<RepackedLayout>> layouts_;  // by the tensor's serial
     std::vector<std::pair<Learned, std::shared_ptr<const Interleave>>> learned_;
 };

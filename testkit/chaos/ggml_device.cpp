@@ -35,6 +35,10 @@ abi::Backend *init_backend(abi::Device *dev, const char *) { return make_stream(
 
 abi::BufferType *get_buffer_type(abi::Device *dev) { return &device_of(dev).buffer_type; }
 
+abi::BufferType *get_host_buffer_type(abi::Device *dev) {
+    return device_of(dev).knobs.is_on(k_host_memory) ? api().dev_buffer_type(cpu_device()) : nullptr;
+}
+
 // asked without addresses: what a tensor lies in must not make the CPU say yes or no
 bool supports_op(abi::Device *, const abi::Tensor *op) {
     abi::Tensor node = *op, sources[abi::kMaxSrc];
@@ -60,8 +64,8 @@ bool offload_op(abi::Device *dev, const abi::Tensor *op) { return static_cast<do
 }  // namespace
 
 void make_ggml_device(Device &device, abi::Registry *reg) {
-    device.ggml = {{get_name, get_description, get_memory, get_type, get_props, init_backend, get_buffer_type, nullptr, nullptr, supports_op,
-                    supports_buft, offload_op, nullptr, nullptr, nullptr},
+    device.ggml = {{get_name, get_description, get_memory, get_type, get_props, init_backend, get_buffer_type, get_host_buffer_type, nullptr,
+                    supports_op, supports_buft, offload_op, nullptr, nullptr, nullptr},
                    reg,
                    &device};
 }

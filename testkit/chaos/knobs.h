@@ -16,6 +16,7 @@ constexpr int kMaxDevices = 16;
     K(threaded, 0, 0)                /* 1: a worker per stream; 0: lazy, until synchronised */                  \
     K(n_threads, 1, 1)               /* threads of a stream's kernels, for streams made later */                \
     K(integrated, 0, 0)              /* 1: says that it shares the host's memory */                             \
+    K(host_memory, 0, 0)             /* 1: says that the CPU's memory is its own kind of host memory */         \
     K(total_bytes, 0, 17179869184.0) /* memory of the device */                                                 \
     K(max_buffer_bytes, -1, -1)      /* largest buffer that it promises, -1: any */                             \
     K(fail_after_bytes, -1, -1)      /* allocations fail after so many bytes since the last reset, -1: never */ \

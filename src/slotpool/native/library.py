@@ -15,7 +15,7 @@ from slotpool.errors import SlotpoolError
 
 Functions: TypeAlias = Sequence[tuple[str, object, tuple[object, ...]]]
 """Of C functions: name, result, arguments."""
-INTERFACE = 13
+INTERFACE = 14
 """Number of the C interface this package was written for; `core/include/slotpool.h` has the same."""
 CORE_PATH = Path(__file__).parents[1] / "libslotpool.so"
 TEXT_BYTES = 4096

@@ -15,7 +15,7 @@ _MAX_NAME = 63
 
 class _Spec(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("kind", "n_threads", "type", "n_matrices", "n_used", "to_host", "pinned", "unused")),
+        *((name, ctypes.c_int32) for name in ("kind", "n_threads", "type", "n_matrices", "n_used", "to_host", "pinned", "repacked")),
         ("ne0", ctypes.c_int64),
         ("ne1", ctypes.c_int64),
         ("bytes", ctypes.c_uint64),
@@ -37,6 +37,7 @@ _FUNCTIONS: Functions = (
         ctypes.c_void_p,
         (ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int, ctypes.c_char_p, *_TEXT),
     ),
+    ("slotpool_probe_repacks", ctypes.c_int, (ctypes.c_void_p, ctypes.POINTER(_Spec))),
     ("slotpool_probe_work_free", None, (ctypes.c_void_p,)),
     ("slotpool_probe_repeat", ctypes.c_int, (ctypes.c_void_p, ctypes.c_uint64, _COUNT, _COUNT)),
     ("slotpool_probe_fill", ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64)),
@@ -48,7 +49,10 @@ core = declared(_FUNCTIONS)
 
 @dataclass(frozen=True)
 class Matrices:
-    """Weights of a matmul: `count` matrices [ne0, ne1] of a type, by ggml's number and name. `n_used` is experts a token, 0: no experts."""
+    """Weights of a matmul: `count` matrices [ne0, ne1] of a type, by ggml's number and name. `n_used` is experts a token, 0: no experts.
+
+    With `is_repacked` they lie as llama.cpp would repack them for the CPU; it must be one that does.
+    """
 
     type: int
     type_name: str
@@ -56,6 +60,7 @@ class Matrices:
     ne1: int
     count: int
     n_used: int
+    is_repacked: bool = False
 
 
 class Work:
@@ -113,9 +118,13 @@ class Probe:
 
     def multiply(self, device: str, matrices: Matrices, n_threads: int) -> Work:
         """One-token matmuls on a device, through all matrices; the bytes are those of the weights that are used."""
-        spec = _Spec(kind=_MULTIPLY, n_threads=n_threads, device=_name(device), type=matrices.type, type_name=_name(matrices.type_name))
-        spec.ne0, spec.ne1, spec.n_matrices, spec.n_used = matrices.ne0, matrices.ne1, matrices.count, matrices.n_used
-        return self._work(spec)
+        return self._work(_spec_of(device, matrices, n_threads))
+
+    def repacks(self, matrices: Matrices) -> bool:
+        """Whether llama.cpp would repack such weights for the CPU, however many there are."""
+        spec = _spec_of("CPU", matrices, 1)
+        spec.n_matrices = max(2, matrices.n_used) if matrices.n_used else 1  # an expert tensor has more than one
+        return bool(core().slotpool_probe_repacks(self._probe, ctypes.byref(spec)))
 
     def nodes(self, device: str, n_threads: int) -> Work:
         """Nodes that compute next to nothing; their number is what is counted."""
@@ -155,6 +164,13 @@ def read_file(path: str | os.PathLike[str], begin: int, end: int, slab_bytes: in
     if not handle:
         raise SlotpoolError(decoded(text))
     return Work(handle, decoded(why))
+
+
+def _spec_of(device: str, matrices: Matrices, n_threads: int) -> _Spec:
+    spec = _Spec(kind=_MULTIPLY, n_threads=n_threads, device=_name(device), type=matrices.type, type_name=_name(matrices.type_name))
+    spec.ne0, spec.ne1, spec.n_matrices, spec.n_used = matrices.ne0, matrices.ne1, matrices.count, matrices.n_used
+    spec.repacked = matrices.is_repacked
+    return spec
 
 
 def _name(text: str) -> bytes:

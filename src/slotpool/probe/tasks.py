@@ -66,6 +66,9 @@ def _memory(subjects: Subjects, probe: Probe) -> Iterator[Task]:
     yield Task("CPU", speeds.NODE, "s", _cpu(subjects), lambda: probe.nodes("CPU", n_threads))
     for weights in subjects.weights:
         yield Task("CPU", name_of(weights), "B/s", _cpu(subjects), _multiply(probe, "CPU", weights, arena, n_threads))
+        repacked = replace(weights, is_repacked=True)
+        if probe.repacks(repacked):
+            yield Task("CPU", name_of(repacked), "B/s", _cpu(subjects), _multiply(probe, "CPU", repacked, arena, n_threads))
 
 
 def _device(subjects: Subjects, probe: Probe, device: Device) -> Iterator[Task]:
@@ -99,9 +102,10 @@ def _disk(subjects: Subjects) -> Iterator[Task]:
 
 def name_of(weights: Matrices) -> str:
     """The name of the speed of these weights."""
+    suffix = speeds.REPACKED * weights.is_repacked
     if weights.n_used:
-        return speeds.experts(weights.type_name, weights.ne0, weights.ne1, weights.n_used)
-    return speeds.plain(weights.type_name, weights.ne0, weights.ne1)
+        return speeds.experts(weights.type_name, weights.ne0, weights.ne1, weights.n_used) + suffix
+    return speeds.plain(weights.type_name, weights.ne0, weights.ne1) + suffix
 
 
 def _cpu(subjects: Subjects) -> str:

@@ -18,6 +18,8 @@ PINNED = " pinned"
 """Behind UPLOAD and DOWNLOAD: host memory of the device's own buffer type for it."""
 WITH_UPLOAD, WITH_EXPERTS = " with upload", " with experts"
 """Behind the speed of the CPU's experts, and behind UPLOAD: both at the same time."""
+REPACKED = " repacked"
+"""Behind the CPU's speed of experts or plain weights: laid out as llama.cpp repacks them for it, where it does."""
 FAULTS = "page faults"
 """Of a disk: a mapped file whose pages are not in memory, touched by all threads."""
 DISK_DEPTHS = (1, 2, 4, 8)
