@@ -148,6 +148,7 @@ def planned(facts: files.Model, routing: str, cell: grid.Cell) -> Decision:
         device_budget=[int(cell.share * facts.expert_bytes)],
         rail=[0],
         trace=_trace[0],
+        repack=False,
     )
     _given[:] = [given]
     return decide(given)

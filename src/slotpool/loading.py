@@ -159,7 +159,12 @@ def load(
         choice = planning.Choice(_from_file(facts, plan_file))
     else:
         choice = planning.choose(
-            facts, asked, _devices(device, slots, ram_budget), lambda: _wanted(llama_options), llama_options.get("n_threads")
+            facts,
+            asked,
+            _devices(device, slots, ram_budget),
+            lambda: _wanted(llama_options),
+            llama_options.get("n_threads"),
+            repack=repack,
         )
     chosen = replace(plan.repacked(choice.made, repack), poison=poison, is_bypassed=bypass)
     made = _warm(chosen, facts, profile, pin)
@@ -175,7 +180,7 @@ def load(
     if made.devices or choice.host_layers is not None:
         llama_options = {"n_gpu_layers": -1} | llama_options
     if trace_path is None:
-        llm = _construct(path, facts, made, repack, llama_options, choice.host_layers)
+        llm = _construct(path, facts, made, repack and not choice.stays_mapped, llama_options, choice.host_layers)
     else:
         llm = _traced(path, facts, made, repack, llama_options, trace_path)
     llm.slotpool_model = facts

@@ -142,7 +142,17 @@ def planned_and_run(path: Path, n_slots: int) -> dict[str, Any]:
     chaos.set(total_bytes=on_device.weights + on_device.kv + on_device.compute + wanted_bytes + _OVERHEAD + _RAIL)
     device = next(one for one in engine.devices() if one.name == "CHAOS0")
     given = Given(
-        facts, (device,), reservation, None, Speeds("chaos", tuple(found)), 1 << 40, ["auto"], [wanted_bytes], [_RAIL], misses="copy"
+        facts,
+        (device,),
+        reservation,
+        None,
+        Speeds("chaos", tuple(found)),
+        1 << 40,
+        ["auto"],
+        [wanted_bytes],
+        [_RAIL],
+        misses="copy",
+        repack=False,
     )
     decision = decide(given)
     with pooled(path, decision.made, Setup(n_gpu_layers=99)) as pool:

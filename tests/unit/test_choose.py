@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slotpool import model, native, plan
+from slotpool import budget, model, native, plan
 from slotpool.planning import Asked, choose, choosing
 from slotpool.reserve import DeviceBytes, Reservation, Wanted
 from testkit import syn
@@ -27,9 +28,9 @@ def asks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the planner is given in place of what would be gathered; `n` counts how often."""
     found: dict[str, Any] = {"n": 0}
 
-    def gathered(*_: object, **__: object) -> tuple[Any, list[str]]:
+    def gathered(*_: object, repack: bool, **__: object) -> tuple[Any, list[str]]:
         found["n"] += 1
-        return found["given"], ["a note"]
+        return replace(found["given"], repack=repack), ["a note"]
 
     monkeypatch.setattr(choosing, "gather", gathered)
     monkeypatch.setattr(native, "available_memory", lambda: native.AvailableMemory(40 * GIB, None))
@@ -93,3 +94,28 @@ def test_one_path_with_plan(moe: model.Model, asks: dict[str, Any]) -> None:
 
     asks["given"] = given(moe, quarter(moe), trace=skewed_trace(moe))
     assert plan.to_text(choose(moe, Asked(), ["GPU0"], Wanted).made) == plan.to_text(decide(asks["given"]).made)
+
+
+@pytest.mark.parametrize("repack", [True, False])
+def test_slots_over_a_disk_are_as_weights_may_be(moe: model.Model, asks: dict[str, Any], repack: bool, monkeypatch: Any) -> None:
+    monkeypatch.setattr(budget, "LEAST_RING", 1 << 16)  # else it is more than this model
+    monkeypatch.setattr(native, "available_memory", lambda: native.AvailableMemory(10**7, None))
+    asks["given"] = given(moe, available=6000 + budget.MIN_RAIL + moe.expert_bytes // 2, rail=[None])
+    found = choose(moe, Asked(), [], Wanted, repack=repack)
+    assert found.made.reads_files
+    assert (found.made.is_repacked, found.stays_mapped) == (repack, False)
+
+
+@pytest.mark.parametrize("repack", [True, False])
+def test_where_slots_over_a_disk_would_not_pay_the_model_stays_mapped(
+    moe: model.Model, asks: dict[str, Any], repack: bool, monkeypatch: Any
+) -> None:
+    """What llama.cpp repacks it copies into memory, which has no room for it."""
+    monkeypatch.setattr(native, "available_memory", lambda: native.AvailableMemory(10**7, None))
+    asks["given"] = given(moe, available=6000 + budget.MIN_RAIL + 1000, rail=[None])
+    found = choose(moe, Asked(), [], Wanted, repack=repack)
+    assert found.made.groups == ()
+    assert found.stays_mapped
+    assert any("not repacked" in line for line in found.made.warnings) == repack
+    asks["given"] = given(moe)
+    assert not choose(moe, Asked(), [], Wanted, repack=repack).stays_mapped  # there is room after all

@@ -312,3 +312,75 @@ def test_a_control_groups_limit_is_the_budget_of_the_plan(moe: model.Model, limi
 def test_a_disk_that_was_not_measured_is_said(moe: model.Model) -> None:
     with pytest.raises(SlotpoolError, match="expected the speed of direct reads x4 of /, found that it was not measured"):
         decide(given(moe, available=110 << 20, ram_budget="auto", speeds=Speeds("x", measured(moe).all[2:])))
+
+
+# ---- weights in the layout of the CPU's faster kernels ----
+
+
+def faster(facts: model.Model, found: Speeds, times: float) -> Speeds:
+    """`found`, and the CPU's experts and plain weights repacked, so many times as fast."""
+    alone = [one for one in found.all if one.subject == "CPU" and one.unit == "B/s"]
+    return found.added(
+        replace(one, what=one.what + speeds.REPACKED, median=times * one.median, low=times * one.low, high=times * one.high)
+        for one in alone
+    )
+
+
+@pytest.mark.parametrize("repack", [True, False])
+def test_slots_over_a_disk_are_predicted_and_planned_in_the_layout_they_have(moe: model.Model, repack: bool) -> None:
+    limited = given(moe, available=6000 + budget.MIN_RAIL + moe.expert_bytes // 2, ram_budget="auto", repack=repack)
+    limited = replace(limited, speeds=measured(moe, disk=1e12))
+    as_it_is, repacked = (decide(replace(limited, speeds=found)) for found in (limited.speeds, faster(moe, limited.speeds, 1.5)))
+    assert (as_it_is.made.is_repacked, repacked.made.is_repacked) == (repack, repack)
+    assert as_it_is.outlook.predicted
+    assert repacked.outlook.predicted
+    ratio = repacked.outlook.predicted.generation_tps / as_it_is.outlook.predicted.generation_tps
+    assert ratio == pytest.approx(1.5 if repack else 1.0, rel=0.01)  # nearly all of a token is experts and weights
+
+
+def test_what_plain_llama_cpp_maps_is_never_repacked(moe: model.Model) -> None:
+    limited = given(moe, available=6000 + budget.MIN_RAIL + moe.expert_bytes // 2, ram_budget="auto")
+    found = [decide(replace(limited, speeds=known)).outlook.plain for known in (limited.speeds, faster(moe, limited.speeds, 1.5))]
+    assert found[0] == found[1]
+    behind = replace(limited, devices=(gpu(free=6000 + TAILS * 4 + moe.expert_bytes // 4),), reservation=reserved(moe, "GPU0"))
+    known = measured(moe, "GPU0")
+    two = [decide(replace(behind, speeds=of)).outlook for of in (known, faster(moe, known, 1.5))]
+    assert two[0].plain
+    assert two[0].plain == two[1].plain
+
+
+def test_slots_of_chunk_experts_are_never_repacked(model_file: Callable[[syn.Spec], Path]) -> None:
+    grove = model.read(model_file(syn.Spec(arch="grovemoe", n_layer=2)))
+    chunks = [one for one in grove.experts if one.is_chunk]
+    assert chunks
+    alone = replace(grove, experts=tuple(chunks))
+    found = given(alone, speeds=faster(alone, measured(alone), 1.5)).rates("CPU")
+    assert found.cpu == found.plain_cpu == pytest.approx(1e9)
+    both = given(grove, speeds=faster(grove, measured(grove), 1.5)).rates("CPU")
+    assert 1e9 < both.cpu < 1.5e9
+
+
+@pytest.mark.parametrize(("repacks", "may"), [(True, True), (False, True), (True, False)])
+def test_beside_a_device_plain_llama_cpp_repacks_what_it_leaves_to_the_cpu(moe: model.Model, repacks: bool, may: bool) -> None:
+    """What the pool's misses cost is the same: host memory has the file's layout. Where nothing is repacked there is no such speed."""
+    small = gpu(free=6000 + TAILS * 4 + moe.expert_bytes // 4)
+    known = measured(moe, "GPU0")
+    asked = given(moe, small, misses="cpu", repack=may)
+    as_it_is, then = (decide(replace(asked, speeds=of)).outlook for of in (known, faster(moe, known, 1.5) if repacks else known))
+    assert as_it_is.plain
+    assert then.plain
+    assert as_it_is.break_even_hit_rate
+    assert (then.plain.generation_tps > 1.2 * as_it_is.plain.generation_tps) == (repacks and may)
+    assert (then.plain.generation_tps == as_it_is.plain.generation_tps) != (repacks and may)
+    assert then.break_even_hit_rate == pytest.approx(1 - 1e8 / (1.5e9 if repacks and may else 1e9))
+    assert then.predicted == as_it_is.predicted
+
+
+def test_layers_of_a_pool_without_slots_are_not_repacked(moe: model.Model) -> None:
+    known = measured(moe, "GPU0", "GPU1")
+    small = 6000 + TAILS * 4 + moe.expert_bytes // 8
+    asked = given(moe, gpu("GPU0", free=small), gpu("GPU1", free=small), slots=[8, 0])
+    found = [decide(replace(asked, speeds=of)) for of in (known, faster(moe, known, 1.5))]
+    assert 0 in {group.slots for group in found[0].made.groups}
+    assert found[0].outlook.predicted
+    assert found[0].outlook.predicted == found[1].outlook.predicted

@@ -37,6 +37,11 @@ _FILE = click.Path(path_type=Path, exists=False)
 @click.option("--kv-type", default="f16", show_default=True, help="Type of the KV cache.")
 @click.option("--flash", type=OneOf("flash attention", ("auto", "on", "off")), default="auto", show_default=True, help="Flash attention.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="Threads that compute experts.  [default: all cores]")
+@click.option(
+    "--repack/--no-repack",
+    default=True,
+    help="Whether weights may be repacked for the CPU's faster kernels, as llama.cpp does unless told otherwise.  [default: repack]",
+)
 @click.option("--trace", "trace_file", type=_FILE, help="Recorded routing of this model: hit rates are simulated on it.")
 @click.option("--reserve", metavar="BYTES", callback=byte_size, help="Bytes for whatever else will be loaded.")
 @click.option("--draft", type=_FILE, multiple=True, help="A draft model that will be loaded: its weights are reserved.")
@@ -105,6 +110,7 @@ def _decided(path: Path, options: dict[str, Any]) -> tuple[Decision, list[str]]:
         threads=options["threads"],
         trace=trace,
         reserved=(options["reserve"] or 0) + sum(map(_bytes_of, (*options["draft"], *options["mmproj"], *options["lora"]))),
+        repack=options["repack"],
         measure=lambda subjects: _speeds(subjects, options["fresh"]),
     )
     decision = _with_profile(decide(given), facts, hot, pin)

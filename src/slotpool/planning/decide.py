@@ -33,13 +33,13 @@ def _decided(given: Given, own: list[int], shared: list[str]) -> Decision:
         return two_tiers(given, own)
     if own:
         found = on_devices(given, own)
-        return found if found.host_layers is None or _fits_ram(given) else _behind(given, own)
-    if shared and given.ram_budget is None and _fits_ram(given):
+        return found if found.host_layers is None or fits_ram(given) else _behind(given, own)
+    if shared and given.ram_budget is None and fits_ram(given):
         return off(f"{shared[0]} shares the host's memory: there is no transfer to save", given, (host_terms(given),))
     return over_disk(given)
 
 
-def _fits_ram(given: Given) -> bool:
+def fits_ram(given: Given) -> bool:
     """Whether host memory holds everything that is not on a device, all experts with it."""
     return _on_host(given) <= budget.room(given.available)
 

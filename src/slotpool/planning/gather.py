@@ -50,11 +50,13 @@ def gather(
     threads: int | None = None,
     trace: Trace | None = None,
     reserved: int = 0,
+    repack: bool = True,
     measure: Measure | None = None,
 ) -> tuple[Given, list[str]]:
     """What is known about `model` with slots on `devices` (ggml's names; none: in RAM over a disk), and what the user must know.
 
-    `wanted` is the context, `threads` those that compute experts, `reserved` bytes for what else will be loaded. Raises SlotpoolError for
+    `wanted` is the context, `threads` those that compute experts, `reserved` bytes for what else will be loaded, `repack`
+    whether weights may be repacked. Raises SlotpoolError for
     what llama.cpp would not run.
     """
     wanted = replace(wanted, n_gpu_layers=wanted.n_gpu_layers if devices else 0)
@@ -84,6 +86,7 @@ def gather(
         exact=asked.exact,
         prefill=asked.prefill,
         disk=subjects.file.disk if subjects.file else "",
+        repack=repack,
     ), notes
 
 

@@ -32,7 +32,8 @@ class Given:
 
     `devices` are those that may hold slots, integrated ones included, in the engine's order; `slots`, `device_budget` and `rail` one for
     each, or one value without devices. `available` is RAM that may be taken, control groups included. `reserved` is bytes for what else
-    will be loaded, on the first device, or in RAM without one. `disk` is the subject of the disk's speeds.
+    will be loaded, on the first device, or in RAM without one. `disk` is the subject of the disk's speeds. `repack`: whether weights may be
+    repacked for the CPU's faster kernels.
     """
 
     model: Model
@@ -54,6 +55,7 @@ class Given:
     disk: str = ""
     slots_per_layer: PerLayer = None
     slots_per_role: PerRole = None
+    repack: bool = True
 
     def curve(self, group: Group, policy: str = "", *, way: str = CPU, device: str = "") -> Curve:
         """Hit rate against slots of a group, as `filled` has it."""
@@ -92,25 +94,30 @@ class Given:
         return Event(min(self.model.n_expert_used, group.n_expert), group.slab_bytes, _FLOAT * self._embedding[0])
 
     def rates(self, device: str) -> Rates:
-        """Of slots on `device`, or in RAM over the disk (`HOST`). SlotpoolError for what was not measured."""
-        cpu = self._experts(HOST)
+        """Of slots on `device`, or in RAM over the disk (`HOST`). SlotpoolError for what was not measured.
+
+        Where llama.cpp repacks weights, slots over a disk are repacked, and what is mapped is not; beside a device the experts that plain
+        llama.cpp leaves to the CPU are, and those of the pool are not.
+        """
+        cpu, repacked = self._experts(HOST), self._experts(HOST, self._layout)
         turn = _TURNS * (self.speeds.value(device, speeds.LATENCY) or 0.0)
         if device == HOST:
             direct = self._value(self.disk, speeds.direct(DISK_DEPTH))
-            return Rates(cpu, disk=direct, faults=self._value(self.disk, speeds.FAULTS))
+            return Rates(repacked, disk=direct, faults=self._value(self.disk, speeds.FAULTS), plain_cpu=cpu)
         link = self._value(device, speeds.UPLOAD)
-        return Rates(cpu, self._experts(device), link, self._beside(device, cpu), turn)
+        return Rates(cpu, self._experts(device), link, self._beside(device, cpu), turn, plain_cpu=repacked)
 
-    def other_seconds(self) -> float:
+    def other_seconds(self, *, is_mapped: bool = False) -> float:
         """Seconds of one token outside its experts: weights that are read once, what the nodes of the graph cost, and with a device the
-        token's way there and its logits' way back."""
+        token's way there and its logits' way back. `is_mapped`: of plain llama.cpp, whose weights are mapped as the file has them."""
         weights = plain_weights(self.model)
         name = speeds.plain(weights.type_name, weights.ne0, weights.ne1) if weights else ""
+        names = (name + self._layout, name) if not is_mapped else (name,)
         gpus = [one for one in self.reservation.devices if one.name != HOST and one.weights]
         main = gpus[0].name if gpus else HOST
         nodes = self.reservation.n_nodes * (self.speeds.value(main, speeds.NODE) or 0.0)
         places = [(one.name, one.weights) for one in gpus] or [(HOST, self.model.other_bytes)]
-        read = sum(n_bytes / (self.speeds.value(place, name) or self._experts(place)) for place, n_bytes in places)
+        read = sum(n_bytes / (self.speeds.value(place, *names) or self._experts(place)) for place, n_bytes in places)
         return nodes + self.ends_seconds() + read
 
     def ends_seconds(self) -> float:
@@ -125,9 +132,16 @@ class Given:
         ne = next(found, (0, 0))
         return ne[0], ne[1]
 
-    def _experts(self, device: str) -> float:
-        """Bytes per second over all kinds of experts: of their times, not of their speeds."""
-        return self._over_kinds(device, "") or self._missing(device, "experts")
+    @property
+    def _layout(self) -> str:
+        """What follows the name of the CPU's speeds where weights may be repacked. Of those that llama.cpp does not repack here there is
+        no such speed."""
+        return speeds.REPACKED if self.repack else ""
+
+    def _experts(self, device: str, suffix: str = "") -> float:
+        """Bytes per second over all kinds of experts, those with the `suffix` where they were measured: of their times, not of their
+        speeds."""
+        return self._over_kinds(device, suffix) or self._missing(device, "experts")
 
     def _beside(self, device: str, alone: float) -> float:
         """The CPU's speed while copies go on: measured for one kind, taken in proportion for the others."""
@@ -143,7 +157,9 @@ class Given:
         total = seconds = 0.0
         for tensor in self.model.experts:
             used = min(self.model.n_expert_used, tensor.n_expert)
-            speed = self.speeds.value(device, speeds.experts(tensor.type, tensor.ne[0], tensor.ne[1], used) + suffix)
+            name = speeds.experts(tensor.type, tensor.ne[0], tensor.ne[1], used)
+            names = (name + suffix, name) if not tensor.is_chunk else (name,)  # slots of chunk experts are never repacked
+            speed = self.speeds.value(device, *names)
             if speed and tensor.type in {kind.name for kind in TENSOR_TYPES.values()}:
                 total, seconds = total + tensor.n_bytes, seconds + tensor.n_bytes / speed
         return total / seconds if seconds else None

@@ -34,9 +34,10 @@ def over_disk(given: Given) -> Decision:
         return off(f"no budget for what one token uses: {format_bytes(terms.budget)} of RAM for slots and their ring", given, (terms,))
     cached = min(1.0, terms.budget / given.model.expert_bytes)  # the page cache has what slots would have
     layers = [_disk_layer(given, group, n, cached) for group, n in zip(made.groups, slots, strict=True)]
-    outlook = judge(layers, given.other_seconds(), FROM_DISK, FAULTING)
+    outlook = judge(layers, given.other_seconds(), FROM_DISK, FAULTING, given.other_seconds(is_mapped=True))
     memory = PlannedMemory(terms.budget, terms.rail, reserve=terms.compute)  # compute buffers are made by then, and not touched yet
-    return Decision(outlook, replace(with_slots(made, slots), memory=memory), (terms,), cut(made.groups, slots))
+    planned = plan.repacked(replace(with_slots(made, slots), memory=memory), given.repack)
+    return Decision(outlook, planned, (terms,), cut(made.groups, slots))
 
 
 def _most_over_disk(given: Given) -> Plan:

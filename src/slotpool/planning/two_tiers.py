@@ -85,7 +85,7 @@ def _layer(given: Given, group: Group, device: str, slots: int, behind: int, pla
     filled, placed, cached = given.filled(group, way=way_of(given), device=device), *plain
     found, both = filled(slots), filled(min(slots + behind, group.n_expert)).hit_rate
     disk = given.rates(HOST)
-    rates = replace(given.rates(device), disk=disk.disk, faults=disk.faults)
+    rates = replace(given.rates(device), disk=disk.disk, faults=disk.faults, plain_cpu=None)  # what is mapped is never repacked
     from_disk = (1.0 - both) / (1.0 - found.hit_rate) if found.hit_rate < 1.0 else 0.0
     in_cache = given.curve(group, "lru")(int(cached * group.n_expert))
     return Layer(given.event(group), rates, slots, found.hit_rate, in_cache, Tiers(from_disk, placed), found.waits)

@@ -6,7 +6,7 @@ Hits of an event are taken as drawn one by one with the same chance: the mean of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 CPU, COPY, AUTO = "cpu", "copy", "auto"
@@ -19,7 +19,8 @@ _LATE_SHARE = 1 / 3
 @dataclass(frozen=True)
 class Rates:
     """Bytes per second, infinite where there is none: experts computed by the CPU (`cpu`, and while copies go on, `cpu_beside`) and by the
-    device; the link to it; the disk, read directly and by page faults. `turn` is seconds for what a layer sends to the CPU and back."""
+    device; the link to it; the disk, read directly and by page faults. `turn` is seconds for what a layer sends to the CPU and back.
+    `plain_cpu` is plain llama.cpp's `cpu`, where the layout of its experts is another one."""
 
     cpu: float
     device: float = float("inf")
@@ -28,11 +29,17 @@ class Rates:
     turn: float = 0.0
     disk: float = float("inf")
     faults: float = float("inf")
+    plain_cpu: float | None = None
+
+    @property
+    def of_plain(self) -> Rates:
+        """Those of plain llama.cpp."""
+        return replace(self, cpu=self.plain_cpu or self.cpu, plain_cpu=None)
 
     @property
     def break_even(self) -> float:
         """The hit rate at which copying every miss is as fast as plain CPU experts: 1 - P/R, at least 0."""
-        return max(0.0, 1.0 - self.link / self.cpu) if self.link < float("inf") else 0.0
+        return max(0.0, 1.0 - self.link / self.of_plain.cpu) if self.link < float("inf") else 0.0
 
 
 @dataclass(frozen=True)

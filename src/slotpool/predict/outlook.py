@@ -63,13 +63,14 @@ class Outlook:
         return self.verdict == "go"
 
 
-def judge(layers: Sequence[Layer], other_seconds: float, way: str, plain_way: str) -> Outlook:
+def judge(layers: Sequence[Layer], other_seconds: float, way: str, plain_way: str, plain_other_seconds: float | None = None) -> Outlook:
     """The outlook of a pool that serves misses in the `way`, beside plain llama.cpp in `plain_way`: CPU (whole layers' experts are on the
-    device, the others on the CPU) or FAULTING. `other_seconds` is a token without its experts."""
-    pooled = [_pooled(one, way) if one.slots else _plain(one, 0.0, plain_way) for one in layers]
-    plain = [_plain(one, one.plain_hit_rate, plain_way) for one in layers]
+    device, the others on the CPU) or FAULTING. `other_seconds` is a token without its experts, `plain_other_seconds` plain llama.cpp's
+    where that is another time."""
+    pooled = [_pooled(one, way) if one.slots else _plain(one, 0.0, one.rates, plain_way) for one in layers]
+    plain = [_plain(one, one.plain_hit_rate, one.rates.of_plain, plain_way) for one in layers]
     predicted = Predicted(_mean([one.hit_rate if one.slots else 0.0 for one in layers], layers), 1.0 / (other_seconds + sum(pooled)))
-    against = Predicted(_mean([one.plain_hit_rate for one in layers], layers), 1.0 / (other_seconds + sum(plain)))
+    against = Predicted(_mean([one.plain_hit_rate for one in layers], layers), 1.0 / ((plain_other_seconds or other_seconds) + sum(plain)))
     ratio = predicted.generation_tps / against.generation_tps
     speeds = f"{predicted.generation_tps:.3g} tokens/s with the pool, {against.generation_tps:.3g} without, in the same bytes"
     verdict, reason = ("go", f"{ratio:.2f}x: {speeds}") if ratio >= GAIN else ("no-go", f"slots would not pay, {ratio:.2f}x: {speeds}")
@@ -83,13 +84,13 @@ def _pooled(layer: Layer, way: str) -> float:
     return layer.waits + mean_seconds(layer.event, layer.hit_rate, layer.rates, way)
 
 
-def _plain(layer: Layer, hit_rate: float, way: str) -> float:
+def _plain(layer: Layer, hit_rate: float, rates: Rates, way: str) -> float:
     """Plain llama.cpp has a whole layer on the device or none of it: its times add up, they do not overlap."""
+    k, slab = layer.event.n_used, layer.event.slab_bytes
     if way == FAULTING:
-        faulting = mean_seconds(layer.event, hit_rate, layer.rates, way)
+        faulting = mean_seconds(layer.event, hit_rate, rates, way)
         placed = layer.tiers.placed if layer.tiers else 0.0
-        return placed * layer.event.n_used * layer.event.slab_bytes / layer.rates.device + (1.0 - placed) * (faulting + layer.rates.turn)
-    k, slab, rates = layer.event.n_used, layer.event.slab_bytes, layer.rates
+        return placed * k * slab / rates.device + (1.0 - placed) * (faulting + rates.turn)
     return hit_rate * k * slab / rates.device + (1.0 - hit_rate) * (k * slab / rates.cpu + turn_seconds(layer.event, k, rates))
 
 
