@@ -138,6 +138,11 @@ void slotpool_session_add_reserve(int number, uint64_t bytes) {
     if (const auto session = sessions::get(number)) session->add_reserve(bytes);
 }
 
+uint64_t slotpool_session_reserve(int number) {
+    const auto session = sessions::get(number);
+    return session ? session->reserve() : 0;
+}
+
 void slotpool_session_why_buffered(int number, char *text, size_t size) {
     const auto session = sessions::get(number);
     door::copy_text(session && session->files ? session->files->why_buffered() : "", text, size);

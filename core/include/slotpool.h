@@ -39,6 +39,8 @@ SLOTPOOL_API void slotpool_session_off_reason(int session, int group, char *text
 
 // Bytes that will be taken before slots of experts on disk are allocated, and are not counted as taken yet (compute buffers).
 SLOTPOOL_API void slotpool_session_add_reserve(int session, uint64_t bytes);
+// What was said so, or the plan's own number where that is more.
+SLOTPOOL_API uint64_t slotpool_session_reserve(int session);
 // Why experts on disk are not read directly; empty when they are, or are not on disk.
 SLOTPOOL_API void slotpool_session_why_buffered(int session, char *text, size_t size);
 // Bytes of the experts whose slots hold them in the layout that llama.cpp repacks weights to; all experts of their tensors, in slots or not.

@@ -278,7 +278,7 @@ std::uint64_t Session::repacked_bytes() const {
 
 std::uint64_t Session::reserve() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return plan.memory.reserve + reserve_;
+    return std::max(plan.memory.reserve, reserve_);
 }
 
 void Session::add_reserve(std::uint64_t bytes) {

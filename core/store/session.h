@@ -123,7 +123,7 @@ class Session : public std::enable_shared_from_this<Session> {
     // The slots in RAM of a group whose pool is on a device; -1: it has none.
     int ram_slots_of(int group) const;
     void set_ram_slots(int group, int slots);
-    // What will be taken before the slots are, over the plan's own number. Bytes.
+    // What will be taken before the slots are: as the plan has it, or as it was said since where that is more. Bytes.
     std::uint64_t reserve() const;
     void add_reserve(std::uint64_t bytes);
     // The place of RAM among the page's devices.

@@ -51,6 +51,16 @@ def groups_of(text: str) -> list[GroupCounts]:
         return session.counts()
 
 
+def test_what_will_be_taken_before_the_slots_is_counted_once() -> None:
+    """The planner's number and what the loading process says mean the same compute buffers."""
+    with opened(HEAD + MEMORY.replace("reserve=0", "reserve=100")) as session:
+        assert session.reserve() == 100
+        session.add_reserve(60)
+        assert session.reserve() == 100
+        session.add_reserve(60)  # of another context
+        assert session.reserve() == 120
+
+
 def refusal(text: str) -> str:
     """Why the core does not take the plan."""
     began = time.monotonic()

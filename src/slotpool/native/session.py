@@ -55,6 +55,7 @@ _FUNCTIONS: Functions = (
     ("slotpool_session_is_stored", ctypes.c_int, (ctypes.c_int, ctypes.c_char_p)),
     ("slotpool_session_take_failure", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_add_reserve", None, (ctypes.c_int, ctypes.c_uint64)),
+    ("slotpool_session_reserve", ctypes.c_uint64, (ctypes.c_int,)),
     ("slotpool_session_why_buffered", None, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
     ("slotpool_session_repacked_bytes", ctypes.c_uint64, (ctypes.c_int,)),
     ("slotpool_session_off_reason", None, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)),
@@ -186,6 +187,10 @@ class Session:
     def add_reserve(self, n_bytes: int) -> None:
         """Bytes that will be taken before slots of experts on disk are allocated, and do not count as taken yet (compute buffers)."""
         core().slotpool_session_add_reserve(self.number, n_bytes)
+
+    def reserve(self) -> int:
+        """Those bytes, or the plan's own number where that is more: it means the same ones."""
+        return int(core().slotpool_session_reserve(self.number))
 
     def why_buffered(self) -> str:
         """Why experts on disk are not read directly; empty when they are, or are not on disk."""
