@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from slotpool import records
 from slotpool.report import sheets
 from slotpool.report.facts import Sheet
@@ -180,6 +182,20 @@ def test_a_bench_has_its_arms_and_the_verdicts_of_its_record() -> None:
     ]
     assert found.headlines[0].value == "0.900x"
     assert "Generation against slots" in [chart.title for chart in found.charts]
+
+
+@pytest.mark.parametrize(
+    ("flags", "place"),
+    [
+        ({}, "slots beside the experts in host memory"),
+        ({"pool": {"device": None, "ram_budget": None}}, "slots beside the experts in host memory"),
+        ({"pool": {"device": None, "ram_budget": "auto"}}, "slots in host memory, experts on disk"),
+        ({"pool": {"device": ["CUDA0", "CUDA1"], "ram_budget": None}}, "slots on CUDA0, CUDA1, experts in host memory"),
+        ({"pool": {"device": ["CUDA0"], "ram_budget": 1 << 30}}, "slots on CUDA0, experts on disk"),
+    ],
+)
+def test_a_benchs_headline_says_where_slots_and_experts_were(flags: dict[str, Any], place: str) -> None:
+    assert sheet(bench() | {"flags": flags}).content.headlines[0].what == f"slotpool bench, {place}, generation: pool 8, against plain"
 
 
 def test_tokens_that_differ_in_a_bench_are_said_first_of_all() -> None:

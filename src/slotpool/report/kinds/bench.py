@@ -27,7 +27,7 @@ def content(results: Field, flags: Field) -> Content:
     plain = {arm["name"].text() for arm in arms if arm["kind"].text() == "plain"}
     ratios = tuple(_ratio(one, plain) for one in results["ratios"].each())
     tables = (figures_table(speeds), ratios_table(ratios, note=_NOTE, spread="interval"), _pools(arms))
-    headlines = tuple(_headline(one) for one in ratios if one.what == "generation" and one.is_ours)
+    headlines = tuple(_headline(one, _place(flags)) for one in ratios if one.what == "generation" and one.is_ours)
     drawn = tuple(_charts(arms))
     return Content((*speeds, *others), ratios, tables, drawn, tuple(_notes(results)), headlines)
 
@@ -74,8 +74,18 @@ def _pool(arm: Field) -> tuple[str, ...]:
     return (arm["name"].text(), str(arm["depth"].count()), hits, str(stats["lookups"].count()), *texts, exact)
 
 
-def _headline(ratio: Ratio) -> Headline:
-    return words.headline(ratio, f"slotpool bench, generation: {ratio.arm}")
+def _headline(ratio: Ratio, place: str) -> Headline:
+    return words.headline(ratio, f"slotpool bench, {place}, generation: {ratio.arm}")
+
+
+def _place(flags: Field) -> str:
+    """Where slots and experts are: what a pool can win follows from that."""
+    pool = flags["pool"] if "pool" in flags else Field({}, flags.place)
+    devices = [one.text() for one in pool["device"].each()] if "device" in pool else []
+    is_on_disk = "ram_budget" in pool
+    if devices:
+        return f"slots on {', '.join(devices)}, experts {'on disk' if is_on_disk else 'in host memory'}"
+    return "slots in host memory, experts on disk" if is_on_disk else "slots beside the experts in host memory"
 
 
 def _notes(results: Field) -> Iterator[str]:
