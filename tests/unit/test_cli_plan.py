@@ -73,6 +73,16 @@ def test_a_plan_file_is_written_once_and_is_one_that_the_core_takes(
     assert "expected no such file yet" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("option", "is_repacked"), [("--repack", True), ("--no-repack", False)])
+def test_a_plan_file_says_whether_slots_over_a_disk_are_repacked(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, is_repacked: bool
+) -> None:
+    output = tmp_path / "plan"
+    assert main(["plan", str(path), "--ram-budget", "44MiB", "-o", str(output), "--force", option]) in (0, 1)
+    capsys.readouterr()
+    assert ("repack on" in output.read_text().splitlines()) == is_repacked
+
+
 def test_what_else_will_be_loaded_is_reserved_by_its_own_file(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weights = sum(tensor.n_bytes for file in model.read(path).files for tensor in file.tensors)
     found = document(capsys, 1, path, "--draft", path, "--lora", path, "--reserve", "1000")
