@@ -24,8 +24,8 @@ from typing import Any
 from benchmarks.device_grid import trace_of
 from benchmarks.record import write
 from benchmarks.rpc_proxy import Proxy, Traffic
-from benchmarks.rpc_server import process, served
 from testkit import syn
+from testkit.rpc_server import process, served
 
 SPEC = syn.Spec(
     arch="qwen3moe",

@@ -18,7 +18,7 @@ def present(name: str) -> Iterator[None]:
         Chaos.load()
         yield
     elif name.startswith("RPC"):
-        from benchmarks.rpc_server import served
+        from testkit.rpc_server import served
 
         with served() as port:
             engine.add_rpc_servers([f"127.0.0.1:{port}"])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from testkit import syn
 from testkit.cases import layout, random_tokens, varied_steps
 from testkit.chaos.process import process
 from testkit.oracle import Batch, Bits, Oracle, Setup, Steps, assert_adds_up, assert_same_bits, expected_counts, plan_on, pooled, with_homes
+from testkit.rpc_server import free_port, served
 
 ModelFile = Callable[[syn.Spec], Path]
 
@@ -28,54 +27,15 @@ SETUP = Setup(n_gpu_layers=99, n_ubatch=12)
 PLAIN = Setup(n_ubatch=12)
 LARGE = Setup(n_gpu_layers=99, n_ubatch=64)
 LARGE_PLAIN = Setup(n_ubatch=64)
-SERVER = """
-import ctypes, sys
-from slotpool import engine
-def of(name, result, *arguments): return ctypes.CFUNCTYPE(result, *arguments)(engine.function_address(name))
-registry = of("ggml_backend_reg_by_name", ctypes.c_void_p, ctypes.c_char_p)(b"RPC")
-find = of("ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
-start = find(registry, b"ggml_backend_rpc_start_server")
-devices = (ctypes.c_void_p * 1)(of("ggml_backend_dev_by_type", ctypes.c_void_p, ctypes.c_int)(0))
-kind = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
-kind(start)(sys.argv[1].encode(), None, 1, 1, ctypes.addressof(devices))
-"""
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join((str(Path(slotpool.__file__).parents[1]), str(ROOT)))}
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def is_there(endpoint: str) -> bool:
-    host, _, port = endpoint.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), 1).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[list[str]]:
     """Two servers, by host:port."""
-    endpoints = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-    command = (sys.executable, "-c", SERVER)
-    quiet = subprocess.DEVNULL
-    started = [subprocess.Popen([*command, endpoint], env=ENVIRONMENT, stdout=quiet, stderr=quiet) for endpoint in endpoints]
-    try:
-        deadline = time.monotonic() + 60
-        while not all(map(is_there, endpoints)):
-            assert time.monotonic() < deadline, "expected RPC servers within a minute, found none"
-            assert [one.poll() for one in started] == [None, None]
-            time.sleep(0.05)
-        yield endpoints
-    finally:
-        for one in started:
-            one.kill()
-            one.wait()
+    with served() as first, served() as second:
+        yield [f"127.0.0.1:{port}" for port in (first, second)]
 
 
 def remote(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,21 @@ from slotpool.plan import Plan
 from slotpool.planning.two_tiers import ram_slots
 from testkit import syn
 from testkit.chaos.process import process
-from testkit.oracle import LAST, Batch, Bits, Forget, Oracle, Reserve, Setup, Steps, assert_same_bits, pooled, rigged_ubatches, steps_of
+from testkit.oracle import (
+    LAST,
+    Batch,
+    Bits,
+    DeviceProcess,
+    Forget,
+    Oracle,
+    Reserve,
+    Setup,
+    Steps,
+    assert_same_bits,
+    pooled,
+    rigged_ubatches,
+    steps_of,
+)
 from tests.tiers.expected import ON_DEVICE, TierRun, expected_tiers, plan_in_tiers, run_in_tiers
 
 MIB = 2**20
@@ -30,8 +43,8 @@ FEW, SOME, MOST = MIB, 3 * MIB, 6 * MIB
 ModelFile = Callable[[syn.Spec], Path]
 
 
-def run(made: ProcessPoolExecutor, path: Path, plan: Plan, setup: Setup, steps: Steps) -> TierRun:
-    return made.submit(run_in_tiers, path, plan, setup, steps).result(120)
+def run(made: DeviceProcess, path: Path, plan: Plan, setup: Setup, steps: Steps) -> TierRun:
+    return made.call(run_in_tiers, path, plan, setup, steps)
 
 
 def check(found: TierRun, plain: Sequence[Bits]) -> None:
@@ -42,7 +55,7 @@ def check(found: TierRun, plain: Sequence[Bits]) -> None:
 
 
 @pytest.mark.parametrize("budget", [FEW, SOME, MOST, 64 * MIB])
-def test_the_planner_knows_how_many_slots_ram_will_have(budget: int, model_file: ModelFile, lazy: ProcessPoolExecutor) -> None:
+def test_the_planner_knows_how_many_slots_ram_will_have(budget: int, model_file: ModelFile, lazy: DeviceProcess) -> None:
     plan = plan_in_tiers(model_file(SPEC), 6, budget=budget, misses="cpu")
     found = run(lazy, model_file(SPEC), plan, ON_DEVICE, steps_of((1,), (2,)))
     said = ram_slots(plan.groups, budget)
@@ -54,7 +67,7 @@ def test_the_planner_knows_how_many_slots_ram_will_have(budget: int, model_file:
 @pytest.mark.parametrize("slots", [4, 6, 10, 16])
 @pytest.mark.parametrize("misses", ["copy", "cpu"])
 def test_both_pools_show_their_numbers(
-    misses: str, slots: int, budget: int | None, oracle: Oracle, model_file: ModelFile, devices: ProcessPoolExecutor
+    misses: str, slots: int, budget: int | None, oracle: Oracle, model_file: ModelFile, devices: DeviceProcess
 ) -> None:
     path = model_file(SPEC)
     plan = plan_in_tiers(path, slots, budget=budget, misses=misses)
@@ -72,7 +85,7 @@ def test_both_pools_show_their_numbers(
 @pytest.mark.parametrize("budget", [FEW, SOME, None], ids=["few", "some", "all"])
 @pytest.mark.parametrize("misses", ["copy", "cpu", "auto", "frozen"])
 def test_copies_in_the_background_are_right_whenever_they_arrive(
-    misses: str, budget: int | None, oracle: Oracle, model_file: ModelFile, devices: ProcessPoolExecutor
+    misses: str, budget: int | None, oracle: Oracle, model_file: ModelFile, devices: DeviceProcess
 ) -> None:
     path = model_file(ODD)
     plan = replace(plan_in_tiers(path, 6, budget=budget and budget // 3, misses=misses), is_settled=False)
@@ -86,7 +99,7 @@ def test_copies_in_the_background_are_right_whenever_they_arrive(
 
 @pytest.mark.parametrize("misses", ["copy", "cpu"])
 @pytest.mark.parametrize("arch", ["gpt-oss", "grovemoe", "deepseek2", "llama4", "gemma4", "qwen3next"])
-def test_every_layout(arch: str, misses: str, oracle: Oracle, model_file: ModelFile, lazy: ProcessPoolExecutor) -> None:
+def test_every_layout(arch: str, misses: str, oracle: Oracle, model_file: ModelFile, lazy: DeviceProcess) -> None:
     """gpt-oss has biases by expert, which lie beside the experts; grovemoe has two routings a layer."""
     path = model_file(syn.Spec(arch=arch, n_layer=4, n_expert=16, n_expert_used=4 if arch != "llama4" else 1))
     plan = plan_in_tiers(path, 6, budget=8 * MIB, misses=misses)
@@ -100,7 +113,7 @@ def test_every_layout(arch: str, misses: str, oracle: Oracle, model_file: ModelF
 @pytest.mark.parametrize("budget", [FEW, None], ids=["few", "all"])
 @pytest.mark.parametrize("misses", ["copy", "cpu"])
 def test_nodes_one_at_a_time_read_each_expert_once_an_event(
-    misses: str, budget: int | None, oracle: Oracle, model_file: ModelFile, lazy: ProcessPoolExecutor
+    misses: str, budget: int | None, oracle: Oracle, model_file: ModelFile, lazy: DeviceProcess
 ) -> None:
     path = model_file(SPEC)
     plan = plan_in_tiers(path, 6, budget=budget, misses=misses)
@@ -110,9 +123,7 @@ def test_nodes_one_at_a_time_read_each_expert_once_an_event(
     assert (found.device, found.ram) == expected_tiers(plan, ram_slots, rigged_ubatches(SPEC, MIXED, ON_DEVICE.n_ubatch))
 
 
-def test_a_prompt_whose_last_layer_has_one_row_leaves_the_device_alone(
-    oracle: Oracle, model_file: ModelFile, lazy: ProcessPoolExecutor
-) -> None:
+def test_a_prompt_whose_last_layer_has_one_row_leaves_the_device_alone(oracle: Oracle, model_file: ModelFile, lazy: DeviceProcess) -> None:
     path = model_file(SPEC)
     steps = (Batch(tuple(range(64)), outputs=LAST), *steps_of((1,)), Reserve(), *steps_of((2,)))
     plan = plan_in_tiers(path, 6, budget=SOME)
@@ -122,7 +133,7 @@ def test_a_prompt_whose_last_layer_has_one_row_leaves_the_device_alone(
     assert (last.lookups, last.rows_cpu) == (0, SPEC.n_expert_used)
 
 
-def test_layers_on_two_devices_share_the_ram(oracle: Oracle, model_file: ModelFile, lazy: ProcessPoolExecutor) -> None:
+def test_layers_on_two_devices_share_the_ram(oracle: Oracle, model_file: ModelFile, lazy: DeviceProcess) -> None:
     spec = replace(SPEC, n_layer=4)
     path = model_file(spec)
     plan = plan_in_tiers(path, 6, budget=8 * MIB, devices=("CHAOS0", "CHAOS1"))
@@ -134,7 +145,7 @@ def test_layers_on_two_devices_share_the_ram(oracle: Oracle, model_file: ModelFi
     assert 0.8 * 8 * MIB < found.taken <= 8 * MIB
 
 
-def test_layers_on_the_cpu_beside_layers_on_a_device(oracle: Oracle, model_file: ModelFile, lazy: ProcessPoolExecutor) -> None:
+def test_layers_on_the_cpu_beside_layers_on_a_device(oracle: Oracle, model_file: ModelFile, lazy: DeviceProcess) -> None:
     spec = replace(SPEC, n_layer=4)
     path = model_file(spec)
     plan = plan_in_tiers(path, 6, devices=("CHAOS0", "CHAOS1"))
@@ -157,11 +168,11 @@ def two_contexts(path: Path, plan: Plan, setup: Setup, steps: Steps) -> list[tup
 
 
 @pytest.mark.parametrize("budget", [SOME, None], ids=["some", "all"])
-def test_two_contexts_share_the_budget(budget: int | None, oracle: Oracle, model_file: ModelFile, lazy: ProcessPoolExecutor) -> None:
+def test_two_contexts_share_the_budget(budget: int | None, oracle: Oracle, model_file: ModelFile, lazy: DeviceProcess) -> None:
     path = model_file(SPEC)
     plan = plan_in_tiers(path, 6, budget=budget, misses="cpu")
     plain = oracle.logits(path, PLAIN, MIXED)
-    for bits, taken in lazy.submit(two_contexts, path, plan, ON_DEVICE, MIXED).result(120):
+    for bits, taken in lazy.call(two_contexts, path, plan, ON_DEVICE, MIXED):
         assert_same_bits(bits, plain)
         assert budget is None or taken <= budget + 2 * 2 * MIB  # a second context has no slots, and room for two experts
 
@@ -170,7 +181,7 @@ def test_a_device_without_room_leaves_the_ram_tier(oracle: Oracle, model_file: M
     path = model_file(SPEC)
     plan = plan_in_tiers(path, 6, budget=SOME)
     none = replace(plan, devices=tuple(replace(one, budget=0) for one in plan.devices))
-    with process({}) as made:
+    with DeviceProcess() as made:
         found = run(made, path, none, ON_DEVICE, MIXED)
     check(found, oracle.logits(path, PLAIN, MIXED))
     assert sum(group.generation.lookups for group in found.device) == 0
@@ -198,10 +209,10 @@ def run_over_rpc(path: Path, server: str, misses: str) -> tuple[Plan, TierRun]:
     return plan, run_in_tiers(path, plan, replace(ON_DEVICE, tensor_split=()), MIXED)
 
 
-def test_a_wrong_slot_would_be_seen(oracle: Oracle, model_file: ModelFile, lazy: ProcessPoolExecutor) -> None:
+def test_a_wrong_slot_would_be_seen(oracle: Oracle, model_file: ModelFile, lazy: DeviceProcess) -> None:
     """The comparison can fail: with two slots of the device exchanged logits differ."""
     path = model_file(SPEC)
-    bits = lazy.submit(run_damaged, path, plan_in_tiers(path, 6, budget=SOME)).result(120)
+    bits = lazy.call(run_damaged, path, plan_in_tiers(path, 6, budget=SOME))
     plain = oracle.logits(path, PLAIN, steps_of(*ONES) * 2)
     assert any((a != b).any() for a, b in zip(bits, plain, strict=True))
 
@@ -213,7 +224,7 @@ def run_damaged(path: Path, plan: Plan) -> list[Bits]:
         return before + model.run(steps_of(*ONES))
 
 
-def test_what_is_written_to_the_device_is_what_the_pool_says(oracle: Oracle, model_file: ModelFile, lazy: ProcessPoolExecutor) -> None:
+def test_what_is_written_to_the_device_is_what_the_pool_says(oracle: Oracle, model_file: ModelFile, lazy: DeviceProcess) -> None:
     path = model_file(SPEC)
     found = run(lazy, path, plan_in_tiers(path, 6, budget=SOME), ON_DEVICE, MIXED)
     counters = found.counters

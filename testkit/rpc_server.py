@@ -1,4 +1,4 @@
-"""A ggml RPC server in this process over one device of it, as the engine's `ggml-rpc-server` is: python -m benchmarks.rpc_server HOST:PORT.
+"""A ggml RPC server in this process over one device of it, as the engine's `ggml-rpc-server` is: python -m testkit.rpc_server HOST:PORT.
 
 Serves one client after the other until it is killed. For loopback only: the protocol knows neither passwords nor encryption.
 """
@@ -6,6 +6,7 @@ Serves one client after the other until it is killed. For loopback only: the pro
 from __future__ import annotations
 
 import ctypes
+import os
 import socket
 import subprocess
 import sys
@@ -39,25 +40,31 @@ def _call(name: str, result: Any, *arguments: Any) -> Any:
 # ---- for who needs one ----
 
 
+def free_port() -> int:
+    """A port on loopback on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
 @contextmanager
 def served() -> Iterator[int]:
     """A server in a process of its own; its port on loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    with process([sys.executable, "-m", "benchmarks.rpc_server", f"127.0.0.1:{port}"]) as server:
+    port = free_port()
+    with process([sys.executable, "-m", "testkit.rpc_server", f"127.0.0.1:{port}"]) as server:
         _wait_for(port, server)
         yield port
 
 
 @contextmanager
 def process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A process whose stdin and stdout are pipes; killed at the end."""
-    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.wait()
+    """A process that finds the modules this one finds, whose stdin and stdout are pipes; killed at the end."""
+    places = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, env=places, stdin=pipe, stdout=pipe, stderr=nowhere, text=True) as started:  # closes its pipes
+        try:
+            yield started
+        finally:
+            started.kill()
 
 
 def _wait_for(port: int, server: subprocess.Popen[str]) -> None:
