@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import slotpool
-from slotpool import engine, page, probe
+from slotpool import engine, page, plan, planning, probe
 from slotpool import model as files
 from slotpool.errors import SlotpoolError
 from slotpool.native.probe import Matrices, Probe
@@ -67,6 +67,18 @@ def test_the_probe_repacks_what_slots_hold_repacked(model_file: ModelFile, kind:
         else:
             with pytest.raises(SlotpoolError, match=r"Expected weights that llama\.cpp repacks for CPU, found that it leaves these"):
                 known.multiply("CPU", many, 1)
+
+
+def test_a_model_that_stays_mapped_is_not_repacked(model_file: ModelFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where slots over a disk would not pay: what is repacked would have to fit memory."""
+    path = model_file(SPEC)
+    plain = {way: scored(path, slots=0, repack=way)[0] for way in (True, False)}
+    for stays_mapped in (True, False):
+        choice = planning.Choice(plan.all_off(files.read(path), "default", "off: no"), None, stays_mapped)
+        monkeypatch.setattr(planning, "choose", lambda *_, choice=choice, **__: choice)
+        found, stats = scored(path)
+        assert stats["lookups"] == 0
+        assert np.array_equal(found, plain[not stays_mapped])
 
 
 def beside_a_device(path: Path) -> tuple[bool, int, bool]:

@@ -342,11 +342,13 @@ def test_what_plain_llama_cpp_maps_is_never_repacked(moe: model.Model) -> None:
     limited = given(moe, available=6000 + budget.MIN_RAIL + moe.expert_bytes // 2, ram_budget="auto")
     found = [decide(replace(limited, speeds=known)).outlook.plain for known in (limited.speeds, faster(moe, limited.speeds, 1.5))]
     assert found[0] == found[1]
-    behind = replace(limited, devices=(gpu(free=6000 + TAILS * 4 + moe.expert_bytes // 4),), reservation=reserved(moe, "GPU0"))
     known = measured(moe, "GPU0")
-    two = [decide(replace(behind, speeds=of)).outlook for of in (known, faster(moe, known, 1.5))]
-    assert two[0].plain
-    assert two[0].plain == two[1].plain
+    for on_device in (3000, 0):  # bytes of the other weights: without any they are the CPU's
+        behind = replace(limited, devices=(gpu(free=6000 + TAILS * 4 + moe.expert_bytes // 4),))
+        behind = replace(behind, reservation=reserved(moe, "GPU0", weights=on_device))
+        two = [decide(replace(behind, speeds=of)).outlook for of in (known, faster(moe, known, 1.5))]
+        assert two[0].plain
+        assert two[0].plain == two[1].plain
 
 
 def test_slots_of_chunk_experts_are_never_repacked(model_file: Callable[[syn.Spec], Path]) -> None:

@@ -46,7 +46,7 @@ def two_tiers(given: Given, own: Sequence[int]) -> Decision:
     slots = [max(n, given.event(group).n_used) for n, group in zip(slots, made.groups, strict=True)]  # none would be on no device
     numbers = zip(made.groups, where, slots, behind, strict=True)
     layers = [_layer(given, group, terms[place].name, n, more, _in_same_bytes(given, terms, ram)) for group, place, n, more in numbers]
-    outlook = judge(layers, given.other_seconds(), way_of(given), FAULTING)
+    outlook = judge(layers, given.other_seconds(), way_of(given), FAULTING, given.other_seconds(is_mapped=True))
     even = max((one.rates.break_even for one in layers), default=0.0)
     memory = PlannedMemory(ram.budget, None, reserve=ram.compute)
     return Decision(
